@@ -1,0 +1,249 @@
+"""What Dynamo captures of a function: FX graphs, and the real result."""
+
+from __future__ import annotations
+
+import operator
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import torch
+import torch._dynamo
+from torch._dynamo import convert_frame
+
+from helpers.isolation import Inspection, no_trace, unwrap
+from helpers.origin import Origin
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+_TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
+_STACK_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<name>.+)_at_\d+$")
+
+
+@dataclass(frozen=True)
+class Op:
+    """One node of an FX graph.
+
+    kind: placeholder, get_attr, call_function, call_method, call_module or output; target: the
+    documented name of what is called; inputs: names of the nodes it uses; shape and dtype of its
+    value (None if it is no tensor); filename, lineno, source_line: the learner's line that it
+    comes from (empty, 0, empty where there is none).
+    """
+
+    name: str
+    kind: str
+    target: str
+    inputs: tuple[str, ...] = ()
+    shape: tuple[int | str, ...] | None = None
+    dtype: str | None = None
+    filename: str = ""
+    lineno: int = 0
+    source_line: str = ""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One FX graph as Dynamo hands it to a backend.
+
+    code: its Python text; ops: its nodes in order; function: the Python function in whose frame
+    it was captured; index: its place among the graphs of this call, from 0.
+    """
+
+    code: str = field(repr=False)
+    ops: tuple[Op, ...] = field(repr=False)
+    function: str
+    index: int
+
+    @property
+    def calls(self) -> tuple[Op, ...]:
+        """The nodes that compute something: no placeholder, attribute or output."""
+        return tuple(op for op in self.ops if op.kind.startswith("call_"))
+
+    def __str__(self) -> str:
+        return f"graph {self.index} of {self.function}, {_count(len(self.calls), 'operation')}\n{self.code}"
+
+    def _repr_html_(self) -> str:
+        from helpers import display, pictures
+
+        heading = f"Graph {self.index}: {_count(len(self.calls), 'operation')} from {self.function}"
+        return (
+            display.heading_html(heading)
+            + pictures.graph_svg(self)
+            + display.details_html("Its code", display.code_html(self.code, "python"))
+        )
+
+
+@dataclass(frozen=True)
+class Capture:
+    """What one call gave: the FX graphs in the order of their capture, and the real result.
+
+    changes_behaviour: the error that the compiled run raised although eager ran (the result is
+    then eager's), else None.
+    """
+
+    graphs: tuple[Graph, ...]
+    result: Any = field(repr=False)
+    origin: Origin
+    changes_behaviour: Exception | None = None
+
+    def summary(self) -> str:
+        """Returns one sentence: how many graphs and operations."""
+        operations = sum(len(graph.calls) for graph in self.graphs)
+        if not self.graphs:
+            text = "Dynamo captured no graph: the whole call runs as ordinary Python."
+        else:
+            text = f"{_count(len(self.graphs), 'graph')}, {_count(operations, 'operation')}."
+        if self.changes_behaviour is not None:
+            error = self.changes_behaviour
+            first_line = str(error).strip().splitlines()[0] if str(error).strip() else ""
+            text += f" The compiled run stopped with {type(error).__name__}: {first_line}"
+            text += " Eager runs; the result shown is eager's."
+        return text
+
+    def __str__(self) -> str:
+        return "\n\n".join([self.summary(), *map(str, self.graphs), self.origin.text()])
+
+    def _repr_html_(self) -> str:
+        from helpers import display
+
+        parts = [display.sentence_html(self.summary())]
+        parts += [graph._repr_html_() for graph in self.graphs]
+        return "".join([*parts, self.origin.html()])
+
+
+def capture_graphs(
+    fn: Callable[..., Any],
+    *args: Any,
+    kwargs: Mapping[str, Any] = NOTHING,
+    compile_options: Mapping[str, Any] = NOTHING,
+) -> Capture:
+    """Calls `fn(*args, **kwargs)` once under Dynamo and returns the FX graphs and the real result.
+
+    fn: function, module, bound method, or something already compiled (it is unwrapped). The
+    graphs run as they are; Inductor runs only if `compile_options` names it. Leaves no trace (see
+    `isolation`). `fn` runs once; a second time, in eager, if the compiled run raised, and then
+    an error of the learner's own code reaches the caller as it is. TypeError if `fn` is not
+    callable or `compile_options` has what `torch.compile` does not take.
+    """
+    target = unwrap(fn)
+    if not callable(target):
+        raise TypeError(
+            f"capture_graphs needs a function or a module first, got {type(fn).__name__}"
+        )
+    options = dict(compile_options)
+    inner = _named_backend(options)
+    with no_trace(target, args, kwargs) as inspection:
+        recorder = _Recorder(inspection, inner)
+        compiled = torch.compile(target, backend=recorder, **options)
+        error = None
+        try:
+            result = inspection.protect(compiled(*args, **kwargs))
+        except Exception as raised:  # whatever it is, eager decides whose error it is
+            error = raised
+        if error is not None:
+            inspection.restart()
+            result = inspection.protect(target(*args, **kwargs))
+    return Capture(tuple(recorder.graphs), result, Origin.live(_device_of(args, kwargs)), error)
+
+
+def compilation_count() -> int:
+    """Returns how many compilations Dynamo has begun in this process since its last reset.
+
+    Inspections do not count: they put the count back.
+    """
+    return sum(convert_frame.FRAME_COMPILE_COUNTER.values())
+
+
+def _named_backend(options: dict[str, Any]) -> Callable[..., Any] | None:
+    """Takes `backend` out of `options` and returns it as a callable, None if none is named."""
+    backend = options.pop("backend", None)
+    if backend is None:
+        return None
+    if backend == "inductor":
+        mode, settings = options.pop("mode", None), options.pop("options", None)
+        return torch._TorchCompileInductorWrapper(mode, settings, options.get("dynamic"))
+    return torch._dynamo.lookup_backend(backend)
+
+
+class _Recorder:
+    """A backend that notes each graph and passes it on: to `inner`, or back to run as it is."""
+
+    def __init__(self, inspection: Inspection, inner: Callable[..., Any] | None) -> None:
+        self.graphs: list[Graph] = []
+        self._inspection = inspection
+        self._inner = inner
+
+    def __call__(
+        self, gm: torch.fx.GraphModule, example_inputs: list[Any], **kwargs: Any
+    ) -> Callable[..., Any]:
+        frame = self._inspection.entered[-1].co_name
+        resumed = _RESUMED.match(frame)
+        code = _readable_code(gm)
+        ops = tuple(_op(node) for node in gm.graph.nodes)
+        function = resumed["name"] if resumed else frame
+        self.graphs.append(Graph(code, ops, function, len(self.graphs)))
+        return self._inner(gm, example_inputs) if self._inner else gm.forward
+
+
+def _readable_code(gm: torch.fx.GraphModule) -> str:
+    """Returns the graph's Python text, with file names instead of machine paths."""
+    text = gm.print_readable(print_output=False)
+    return re.sub(r"# File: (\S+?):(\d+)", lambda m: f"# {short_name(m[1])}:{m[2]}", text)
+
+
+def short_name(filename: str) -> str:
+    """Returns what a person calls a file: its name, or "cell" for code typed in a notebook."""
+    return "cell" if "ipykernel" in filename else os.path.basename(filename)
+
+
+def _op(node: torch.fx.Node) -> Op:
+    value = node.meta.get("example_value", node.meta.get("val"))
+    is_tensor = isinstance(value, torch.Tensor)
+    shape = tuple(n if isinstance(n, int) else str(n) for n in value.shape) if is_tensor else None
+    dtype = str(value.dtype).removeprefix("torch.") if is_tensor else None
+    inputs = tuple(dict.fromkeys(inner.name for inner in node.all_input_nodes))
+    location = _learners_line(node.meta.get("stack_trace") or "")
+    return Op(node.name, node.op, _target(node), inputs, shape, dtype, *location)
+
+
+def _target(node: torch.fx.Node) -> str:
+    if node.op == "call_method":
+        return f"torch.Tensor.{node.target}"
+    if node.op != "call_function":
+        return str(node.target)
+    name = getattr(node.target, "__name__", str(node.target))
+    if getattr(operator, name, None) is node.target:
+        return f"operator.{name}"
+    documented = torch.overrides.resolve_name(node.target)
+    return documented or f"{getattr(node.target, '__module__', '')}.{name}".lstrip(".")
+
+
+def _learners_line(stack_trace: str) -> tuple[str, int, str]:
+    """Returns file, line and text of the innermost line outside torch, from a node's stack trace."""
+    lines = stack_trace.splitlines()
+    found = ("", 0, "")
+    for i, line in enumerate(lines):
+        match = _STACK_LINE.search(line)
+        if match and not match["file"].startswith(_TORCH_FOLDER):
+            below = lines[i + 1].strip() if i + 1 < len(lines) else ""
+            found = (match["file"], int(match["line"]), below)
+    return found
+
+
+def _device_of(*values: Any) -> str:
+    """Returns where the call ran, for the stamp: the first CUDA device among the tensors, or cpu."""
+    leaves = torch.utils._pytree.tree_leaves(list(map(_plain, values)))
+    devices = [leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    cuda = [device for device in devices if device.type == "cuda"]
+    return torch.cuda.get_device_name(cuda[0]) if cuda else "cpu"
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
