@@ -63,7 +63,8 @@ class Graph:
         return tuple(op for op in self.ops if op.kind.startswith("call_"))
 
     def __str__(self) -> str:
-        return f"graph {self.index} of {self.function}, {_count(len(self.calls), 'operation')}\n{self.code}"
+        operations = _count(len(self.calls), "operation")
+        return f"graph {self.index} of {self.function}, {operations}\n{self.code}"
 
     def _repr_html_(self) -> str:
         from helpers import display, pictures
@@ -222,7 +223,7 @@ def _target(node: torch.fx.Node) -> str:
 
 
 def _learners_line(stack_trace: str) -> tuple[str, int, str]:
-    """Returns file, line and text of the innermost line outside torch, from a node's stack trace."""
+    """Returns file, line and text of the innermost line outside torch of a stack trace."""
     lines = stack_trace.splitlines()
     found = ("", 0, "")
     for i, line in enumerate(lines):
@@ -234,7 +235,7 @@ def _learners_line(stack_trace: str) -> tuple[str, int, str]:
 
 
 def _device_of(*values: Any) -> str:
-    """Returns where the call ran, for the stamp: the first CUDA device among the tensors, or cpu."""
+    """Returns where the call ran, for the stamp: the first CUDA device of the tensors, or cpu."""
     leaves = torch.utils._pytree.tree_leaves(list(map(_plain, values)))
     devices = [leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor)]
     cuda = [device for device in devices if device.type == "cuda"]

@@ -231,7 +231,7 @@ def _swap(
     """Gives each function that uses a code object of `known` a copy of it; returns what to undo."""
     if not known:
         return []
-    # A function that makes others when it runs holds their code; only files that have such are read.
+    # A function that makes others when it runs holds their code; only files with such are read.
     files = {code.co_filename for code in known.values() if "<locals>" in code.co_qualname}
     copies: dict[int, types.CodeType] = {}
     swapped = []

@@ -35,7 +35,7 @@ class Origin:
 
     @classmethod
     def live(cls, device: str, detail: str = "") -> Origin:
-        """Returns the origin of something made right now on `device`, stamped with torch and day."""
+        """Returns the origin of something made now on `device`, stamped with torch and day."""
         import torch
 
         today = datetime.date.today().isoformat()

@@ -45,10 +45,9 @@ def _torch_settings() -> Iterator[Callable[[], None]]:
         enabled, dtype = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
         yield functools.partial(torch.set_autocast_enabled, device, enabled)
         yield functools.partial(torch.set_autocast_dtype, device, dtype)
-    owners = ((torch.backends.cuda.matmul, "allow_tf32"), (torch.backends.cudnn, "allow_tf32"),
-              (torch.backends.cudnn, "benchmark"), (torch.backends.cudnn, "deterministic"))  # fmt: skip
-    for owner, name in owners:
-        yield _put_back(owner, name)
+    yield _put_back(torch.backends.cuda.matmul, "allow_tf32")
+    for name in ("allow_tf32", "benchmark", "deterministic"):
+        yield _put_back(torch.backends.cudnn, name)
 
 
 def _put_back(owner: Any, name: str) -> Callable[[], None]:

@@ -78,7 +78,7 @@ class Snapshot:
             yield from slots.values()
 
     def protect(self, result: Any) -> Any:
-        """Returns `result` with copies in place of tensors whose memory `restore()` will rewrite."""
+        """Returns `result` with copies of the tensors whose memory `restore()` will rewrite."""
         rewritten = {
             pointer
             for saved in self._tensors.values()

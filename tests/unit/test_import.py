@@ -28,5 +28,5 @@ def test_every_public_name_resolves(name):
 
 
 def test_an_unknown_name_is_an_attribute_error_that_lists_what_there_is():
-    with pytest.raises(AttributeError, match="no name 'capture_graph'.*capture_graphs"):
+    with pytest.raises(AttributeError, match=r"no name 'capture_graph'.*capture_graphs"):
         helpers.capture_graph  # noqa: B018
