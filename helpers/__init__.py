@@ -22,6 +22,7 @@ _MODULE_OF = {
     "describe_environment": "environment",
     "expect_error": "display",
     "graph_panel": "widgets",
+    "graph_view": "views",
     "lesson_table": "lessons",
     "measure": "benchmarking",
     "pipeline_picture": "pictures",

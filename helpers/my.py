@@ -7,6 +7,7 @@ tracked file, and nothing here overwrites what a learner made. Standard library 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import hashlib
 import html
@@ -66,7 +67,7 @@ def reset(lesson: str, root: Path = ROOT, folder: str = "notebooks") -> list[str
             return [f"my/{name} is as delivered; nothing to put back"]
         kept = _keep(copy)
         lines.append(f"kept yours as my/{kept.relative_to(mine).as_posix()}")
-    write_whole(copy, text)
+    _write_copy(copy, text)
     manifest[name] = {"tracked": _file_hash(tracked), "copy": _hash_of_text(text)}
     _write_manifest(mine, manifest)
     return [*lines, f"put back my/{name}"]
@@ -116,7 +117,7 @@ def _fill_one(name: str, tracked: Path, copy: Path, manifest: dict[str, Any]) ->
     text = _delivered(tracked)
     delivered = {"tracked": newest, "copy": _hash_of_text(text)}
     if not copy.exists():
-        write_whole(copy, text)
+        _write_copy(copy, text)
         manifest[name] = delivered
         return f"new: my/{name}"
     mine = content_hash(copy)
@@ -128,7 +129,7 @@ def _fill_one(name: str, tracked: Path, copy: Path, manifest: dict[str, Any]) ->
     if entry["tracked"] == newest:
         return ""
     if mine == entry["copy"]:
-        write_whole(copy, text)
+        _write_copy(copy, text)
         manifest[name] = delivered
         return f"renewed my/{name}: there is a newer version, and you had not changed yours"
     return f"kept my/{name}, which you changed; there is a newer version: {_advice(name)}"
@@ -145,6 +146,21 @@ def _advice(name: str) -> str:
 def _delivered(tracked: Path) -> str:
     """Returns the text that the copy of a tracked file gets."""
     return with_markers(tracked) if tracked.suffix == ".ipynb" else tracked.read_text("utf-8")
+
+
+def _write_copy(copy: Path, text: str) -> None:
+    """Writes a copy, and for a notebook tells Jupyter that its stored outputs are ours.
+
+    Without that, JupyterLab shows the stored pictures without their styles until a cell is run.
+    """
+    write_whole(copy, text)
+    if copy.suffix != ".ipynb":
+        return
+    with contextlib.suppress(ImportError, OSError):  # a convenience: the copy is good without it
+        import nbformat
+        from nbformat.sign import NotebookNotary
+
+        NotebookNotary().sign(nbformat.reads(text, as_version=4))
 
 
 def _keep(copy: Path) -> Path:
