@@ -5,19 +5,25 @@ from __future__ import annotations
 import operator
 import os
 import re
+import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 import torch._dynamo
 from torch._dynamo import convert_frame
+from torch._dynamo import utils as dynamo_utils
+from torch._dynamo.eval_frame import _debug_get_cache_entry_list
+from torch._guards import CompileContext
 
+from helpers.bytecode import Bytecode, read_bytecode
+from helpers.graph_breaks import GraphBreak, read_breaks
+from helpers.guards import Guard, read_guards
 from helpers.isolation import Inspection, no_trace, unwrap
 from helpers.origin import Origin
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+NOTHING: Mapping[str, Any] = types.MappingProxyType({})
 _TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
 _STACK_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<name>.+)_at_\d+$")
@@ -49,13 +55,18 @@ class Graph:
     """One FX graph as Dynamo hands it to a backend.
 
     code: its Python text; ops: its nodes in order; function: the Python function in whose frame
-    it was captured; index: its place among the graphs of this call, from 0.
+    it was captured; index: its place among the graphs of this call, from 0; guards: what must hold
+    for it to be used again; bytecode_before, bytecode_after: of its frame, as Python compiled it
+    and as Dynamo rewrote it (guards and the latter empty if the frame was not kept).
     """
 
     code: str = field(repr=False)
     ops: tuple[Op, ...] = field(repr=False)
     function: str
     index: int
+    guards: tuple[Guard, ...] = field(repr=False, default=())
+    bytecode_before: Bytecode = field(repr=False, default=Bytecode("", "", ()))
+    bytecode_after: Bytecode = field(repr=False, default=Bytecode("", "", ()))
 
     @property
     def calls(self) -> tuple[Op, ...]:
@@ -69,25 +80,22 @@ class Graph:
     def _repr_html_(self) -> str:
         from helpers import display, pictures
 
-        heading = f"Graph {self.index}: {_count(len(self.calls), 'operation')} from {self.function}"
-        return (
-            display.heading_html(heading)
-            + pictures.graph_svg(self)
-            + display.details_html("Its code", display.code_html(self.code, "python"))
-        )
+        code = display.code_html(self.code, "python")
+        return pictures.graph_svg(self) + display.details_html("Its code", code)
 
 
 @dataclass(frozen=True)
 class Capture:
     """What one call gave: the FX graphs in the order of their capture, and the real result.
 
-    changes_behaviour: the error that the compiled run raised although eager ran (the result is
-    then eager's), else None.
+    breaks: where capture stopped in between; changes_behaviour: the error that the compiled run
+    raised although eager ran (the result is then eager's), else None.
     """
 
     graphs: tuple[Graph, ...]
     result: Any = field(repr=False)
     origin: Origin
+    breaks: tuple[GraphBreak, ...] = ()
     changes_behaviour: Exception | None = None
 
     def summary(self) -> str:
@@ -147,7 +155,10 @@ def capture_graphs(
         if error is not None:
             inspection.restart()
             result = inspection.protect(target(*args, **kwargs))
-    return Capture(tuple(recorder.graphs), result, Origin.live(_device_of(args, kwargs)), error)
+        graphs = recorder.graphs_with_frames()
+        breaks = read_breaks(dynamo_utils.graph_break_reasons)
+    origin = Origin.live(_device_of(args, kwargs))
+    return Capture(graphs, result, origin, breaks, error)
 
 
 def compilation_count() -> int:
@@ -173,20 +184,33 @@ class _Recorder:
     """A backend that notes each graph and passes it on: to `inner`, or back to run as it is."""
 
     def __init__(self, inspection: Inspection, inner: Callable[..., Any] | None) -> None:
-        self.graphs: list[Graph] = []
+        self._graphs: list[Graph] = []
+        self._frames: list[tuple[types.CodeType, str]] = []  # of each graph: code, compile id
         self._inspection = inspection
         self._inner = inner
 
     def __call__(
         self, gm: torch.fx.GraphModule, example_inputs: list[Any], **kwargs: Any
     ) -> Callable[..., Any]:
-        frame = self._inspection.entered[-1].co_name
-        resumed = _RESUMED.match(frame)
-        code = _readable_code(gm)
+        code = self._inspection.entered[-1]
+        resumed = _RESUMED.match(code.co_name)
         ops = tuple(_op(node) for node in gm.graph.nodes)
-        function = resumed["name"] if resumed else frame
-        self.graphs.append(Graph(code, ops, function, len(self.graphs)))
+        function = resumed["name"] if resumed else code.co_name
+        self._graphs.append(Graph(_readable_code(gm), ops, function, len(self._graphs)))
+        self._frames.append((code, str(CompileContext.current_compile_id())))
         return self._inner(gm, example_inputs) if self._inner else gm.forward
+
+    def graphs_with_frames(self) -> tuple[Graph, ...]:
+        """Returns the graphs with the guards and the bytecode of the frame each came from."""
+        complete = []
+        for graph, (code, compile_id) in zip(self._graphs, self._frames, strict=True):
+            facts: dict[str, Any] = {"bytecode_before": read_bytecode(code)}
+            for entry in _debug_get_cache_entry_list(code):
+                if str(entry.compile_id) == compile_id:
+                    facts["guards"] = read_guards(entry.guard_manager)
+                    facts["bytecode_after"] = read_bytecode(entry.code)
+            complete.append(replace(graph, **facts))
+        return tuple(complete)
 
 
 def _readable_code(gm: torch.fx.GraphModule) -> str:
