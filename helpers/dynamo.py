@@ -77,6 +77,9 @@ class Graph:
         operations = _count(len(self.calls), "operation")
         return f"graph {self.index} of {self.function}, {operations}\n{self.code}"
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
     def _repr_html_(self) -> str:
         from helpers import display, pictures
 
@@ -114,6 +117,9 @@ class Capture:
 
     def __str__(self) -> str:
         return "\n\n".join([self.summary(), *map(str, self.graphs), self.origin.text()])
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
 
     def _repr_html_(self) -> str:
         from helpers import display

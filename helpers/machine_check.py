@@ -65,11 +65,11 @@ class Preflight:
         return f"<Preflight: {'ready' if self.ok else 'something to do'}>"
 
     def _repr_html_(self) -> str:
-        from helpers.display import code_html, table_html
+        from helpers.display import sentence_html, table_html
 
         caption = "This machine is ready" if self.ok else "Something needs doing"
         table = table_html(("requirement", "found", "result"), self.rows(), caption)
-        return table + code_html(self.line, "text")
+        return table + sentence_html(f"For your instructor: {self.line}")
 
 
 def _python() -> Requirement:

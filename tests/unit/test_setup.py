@@ -575,6 +575,12 @@ def test_clang_is_named_to_inductor_where_there_is_no_gcc(target, monkeypatch):
 # --- make ----------------------------------------------------------------------------------------
 
 
+def outside_make() -> dict[str, str]:
+    """This environment without what `make test TORCH=...` hands down to the makes below it."""
+    handed = {"MFLAGS", "TORCH", "WHEELS", "LESSON", "LAB", "ARGS", "FLAGS", "DIR"}
+    return {k: v for k, v in os.environ.items() if k not in handed and not k.startswith("MAKE")}
+
+
 @pytest.mark.parametrize(
     ("words", "command"),
     [
@@ -608,16 +614,16 @@ def test_make_calls_the_plain_way(tmp_path, words, command):
         f"PYTHON={python}",
         *shlex.split(words),
     ]
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
-    printed = subprocess.run(make, capture_output=True, text=True, check=True, env=clean).stdout
+    printed = subprocess.run(
+        make, capture_output=True, text=True, check=True, env=outside_make()
+    ).stdout
     assert printed.split() == ["-m", "helpers.setup", *command.split()]
     setup.parse(printed.split()[2:])
 
 
 def test_make_alone_prints_help():
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
     done = subprocess.run(
-        ["make", "-C", str(ROOT)], capture_output=True, text=True, check=True, env=clean
+        ["make", "-C", str(ROOT)], capture_output=True, text=True, check=True, env=outside_make()
     )
     for target in ("lab", "test", "run", "reset", "wheels", "build", "execute", "record"):
         assert target in done.stdout
