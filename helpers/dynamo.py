@@ -155,12 +155,14 @@ def capture_graphs(
         compiled = torch.compile(target, backend=recorder, **options)
         error = None
         try:
-            result = inspection.protect(compiled(*args, **kwargs))
+            given, named = inspection.arguments((args, dict(kwargs)))
+            result = inspection.protect(compiled(*given, **named))
         except Exception as raised:  # whatever it is, eager decides whose error it is
             error = raised
         if error is not None:
             inspection.restart()
-            result = inspection.protect(target(*args, **kwargs))
+            given, named = inspection.arguments((args, dict(kwargs)))
+            result = inspection.protect(target(*given, **named))
         graphs = recorder.graphs_with_frames()
         breaks = read_breaks(dynamo_utils.graph_break_reasons)
     origin = Origin.live(_device_of(args, kwargs))

@@ -90,11 +90,12 @@ def _guard(kind: str, rest: str) -> Guard:
 
 
 def _steady(text: str) -> str:
-    """Returns Dynamo's text without what differs from run to run: ids of objects, running numbers.
+    """Returns Dynamo's text without ids of objects, addresses, paths and running numbers.
 
-    The ids of True, False and None are kept in words.
+    They differ from run to run. The ids of True, False and None are kept in words.
     """
     text = re.sub(r", (\d{6,})\)", lambda m: f", {_SINGLETONS.get(int(m[1]), 'id')})", text)
+    text = re.sub(r"(<[^<>]*?) at 0x[0-9a-f]+(?:, file \"[^\"]*\", line \d+)?", r"\1", text)
     return re.sub(r"__builtins_dict___\d+", "__builtins_dict__", text)
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import itertools
 import threading
 import types
 from collections.abc import Iterator
@@ -36,11 +37,13 @@ from torch._dynamo import (
     trace_rules,
 )  # fmt: skip
 from torch._dynamo import utils as dynamo_utils
+from torch.utils._pytree import tree_leaves, tree_map
 
 from helpers.settings import kept_settings, random_states
 from helpers.snapshot import Snapshot
 
 _ONE_AT_A_TIME = threading.RLock()
+_COPIES = itertools.count()
 
 # Tables that are emptied for an inspection and get their old content back: owner, name.
 _TABLES = (
@@ -84,6 +87,22 @@ class Inspection:
         self._snapshot = Snapshot(fn, values, *_reached_by_name(fn))
         self._random_states = list(random_states())
         self.entered: list[types.CodeType] = []  # code objects handed to Dynamo, in order
+
+    def arguments(self, values: Any) -> Any:
+        """Returns arguments to call with: tensors that autograd computed come as linked copies.
+
+        An in-place operation on such a tensor changes its place in the autograd graph, and that
+        cannot be put back.
+        """
+        computed = [
+            leaf
+            for leaf in tree_leaves(values)
+            if isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None
+        ]
+        if not computed:
+            return values  # the very same containers
+        copies = {id(leaf): leaf.clone() for leaf in computed}
+        return tree_map(lambda leaf: copies.get(id(leaf), leaf), values)
 
     def protect(self, result: Any) -> Any:
         """Returns `result`, with copies of tensors that share memory with what is put back."""
@@ -248,8 +267,13 @@ def _swap(
 
 
 def _copy_code(code: types.CodeType) -> types.CodeType:
-    consts = tuple(_copy_code(c) if isinstance(c, types.CodeType) else c for c in code.co_consts)
-    return code.replace(co_consts=consts)
+    """Returns a copy that is not equal to the original.
+
+    Code objects compare by content, and Dynamo remembers the instructions of each code object it
+    read: for an equal copy it would take the original's, with the original's inner functions.
+    """
+    consts = [_copy_code(c) if isinstance(c, types.CodeType) else c for c in code.co_consts]
+    return code.replace(co_consts=(*consts, f"copy {next(_COPIES)}"))
 
 
 @contextlib.contextmanager

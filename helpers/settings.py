@@ -45,20 +45,67 @@ def _torch_settings() -> Iterator[Callable[[], None]]:
         enabled, dtype = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
         yield functools.partial(torch.set_autocast_enabled, device, enabled)
         yield functools.partial(torch.set_autocast_dtype, device, dtype)
-    yield _put_back(torch.backends.cuda.matmul, "allow_tf32")
-    for name in ("allow_tf32", "benchmark", "deterministic"):
+    for name in ("benchmark", "deterministic"):
         yield _put_back(torch.backends.cudnn, name)
+    yield from _float32_precision()
+    yield _changed_only(torch.get_num_threads, torch.set_num_threads)
+    yield _changed_only(torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly)
+    yield _changed_only(_default_device, _set_default_device)
+
+
+def _default_device() -> Any:
+    """Returns the default device that was set, None where none was (torch has no public word)."""
+    return torch.utils._device.CURRENT_DEVICE
+
+
+def _set_default_device(device: Any) -> None:
+    torch.set_default_device(device)
+    context = torch._GLOBAL_DEVICE_CONTEXT
+    if device is None and getattr(context, "device_context", 0) is None:
+        del context.device_context  # torch 2.7 cannot say the default device while this is None
+
+
+def _float32_precision() -> Iterator[Callable[[], None]]:
+    """Yields what puts TF32 back, through the interface in use: torch refuses to mix the two."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    if not hasattr(matmul, "fp32_precision"):
+        yield _put_back(matmul, "allow_tf32")
+        yield _put_back(cudnn, "allow_tf32")
+    else:
+        mkldnn = torch.backends.mkldnn
+        # Parts before the whole, so that the whole is put back first: it may set its parts.
+        for owner in (cudnn.conv, cudnn.rnn, mkldnn.matmul, matmul, cudnn, mkldnn, torch.backends):
+            yield _put_back(owner, "fp32_precision")
+    # Last, so that it is put back first: it sets the values above too.
+    yield _changed_only(_matmul_precision, _set_matmul_precision)
+
+
+def _matmul_precision() -> str | None:
+    """Returns "highest", "high" or "medium", None where the newer interface says something else."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return None
+
+
+def _set_matmul_precision(precision: str | None) -> None:
+    if precision is not None:
+        torch.set_float32_matmul_precision(precision)
+
+
+def _changed_only(get: Callable[[], Any], put: Callable[[Any], Any]) -> Callable[[], None]:
+    """Returns what sets a value back, only if it changed: setting may have side effects."""
+    before = get()
+
+    def restore() -> None:
+        if get() != before:
+            put(before)
+
+    return restore
 
 
 def _put_back(owner: Any, name: str) -> Callable[[], None]:
-    """Returns what sets one attribute back, only if it changed: setting may have side effects."""
-    before = getattr(owner, name)
-
-    def restore() -> None:
-        if getattr(owner, name) != before:
-            setattr(owner, name, before)
-
-    return restore
+    return _changed_only(lambda: getattr(owner, name), lambda value: setattr(owner, name, value))
 
 
 def _loggers() -> Iterator[Callable[[], None]]:

@@ -11,15 +11,16 @@ tensors are left as the call leaves them: their bytes cannot be compared in gene
 from __future__ import annotations
 
 import collections
+import copy
 import functools
 import random
 import sys
 import types
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
 
 _LEFT_ALONE = (
     types.ModuleType, type, types.FunctionType, types.BuiltinFunctionType, types.CodeType,
@@ -52,7 +53,7 @@ class Snapshot:
             return
         if isinstance(value, torch.Tensor):
             self._tensors[id(value)] = _SavedTensor(value)
-            yield from vars(value).values()
+            yield from (*vars(value).values(), value._base, *_leaves_behind(value))
         elif isinstance(value, (tuple, frozenset)):
             yield from value
         elif isinstance(value, types.MethodType):
@@ -61,7 +62,7 @@ class Snapshot:
             yield from (value.func, value.args, value.keywords)
         elif isinstance(value, (list, dict, set, collections.deque, bytearray)):
             self._undo.append(_container_undo(value))
-            yield from _members(value)
+            yield from (*_members(value), *self._save_object(value))
         elif (undo := _random_or_array_undo(value)) is not None:
             self._undo.append(undo)
         else:
@@ -78,26 +79,96 @@ class Snapshot:
             yield from slots.values()
 
     def protect(self, result: Any) -> Any:
-        """Returns `result` with copies of the tensors whose memory `restore()` will rewrite."""
+        """Returns `result` with copies of whatever in it `restore()` will rewrite."""
         rewritten = {
             pointer
             for saved in self._tensors.values()
             if saved.changed() and (pointer := _memory(saved.tensor)) is not None
         }
+        for array in self._arrays():
+            rewritten.add(array.__array_interface__["data"][0])
+        return self._protected(result, rewritten, {})
 
-        def copied(leaf: Any) -> Any:
-            if isinstance(leaf, torch.Tensor) and _memory(leaf) in rewritten:
-                return leaf.clone()  # keeps the link to autograd
-            return leaf
+    def _arrays(self) -> list[Any]:
+        numpy = sys.modules.get("numpy")
+        known = self._seen.values()
+        return [v for v in known if isinstance(v, numpy.ndarray)] if numpy else []
 
-        return tree_map(copied, result) if rewritten else result
+    def _protected(self, value: Any, rewritten: set[int], done: dict[int, Any]) -> Any:
+        """Returns `value`, or a copy of it if it or something in it will be rewritten."""
+        if id(value) in done:
+            return done[id(value)]
+        done[id(value)] = value  # ends a cycle at the original
+        if isinstance(value, torch.Tensor):
+            # clone() keeps the link to autograd
+            new = value.clone() if _memory(value) in rewritten else value
+        elif hasattr(value, "__array_interface__"):
+            # Dynamo hands out arrays anew, over the memory of those that were given.
+            shared = value.__array_interface__["data"][0] in rewritten
+            new = value.copy() if shared else value
+        elif isinstance(value, (torch.nn.Module, *_LEFT_ALONE)):
+            new = value
+        else:
+            new = _rebuilt(
+                value,
+                lambda inner: self._protected(inner, rewritten, done),
+                id(value) in self._seen,
+            )
+        done[id(value)] = new
+        return new
 
     def restore(self) -> None:
-        """Puts every value back, objects before the tensors in them; may be called repeatedly."""
-        for undo in reversed(self._undo):
-            undo()
-        for saved in self._tensors.values():
-            saved.restore()
+        """Puts every value back, objects before the tensors in them; may be called repeatedly.
+
+        What cannot be put back is named in a warning; everything else still is.
+        """
+        undos = [*reversed(self._undo), *[saved.restore for saved in self._tensors.values()]]
+        for undo in undos:
+            try:
+                undo()
+            except Exception as error:
+                what = f"{type(error).__name__}: {error}".splitlines()[0]
+                warnings.warn(f"an inspected value could not be put back ({what})", stacklevel=2)
+
+
+def _rebuilt(value: Any, protected: Callable[[Any], Any], will_be_put_back: bool) -> Any:
+    """Returns a copy of a container or object if a member changed in it or it will be put back."""
+    if isinstance(value, tuple):
+        new = [protected(member) for member in value]
+        if all(a is b for a, b in zip(new, value, strict=True)):
+            return value
+        return type(value)(*new) if hasattr(value, "_fields") else type(value)(new)
+    if isinstance(value, (list, collections.deque, dict)):
+        pairs = list(value.items() if isinstance(value, dict) else enumerate(value))
+    elif isinstance(getattr(value, "__dict__", None), dict):
+        pairs = list(vars(value).items())
+    else:
+        plain = isinstance(value, (set, bytearray)) or _random_or_array_undo(value) is not None
+        return copy.copy(value) if will_be_put_back and plain else value
+    new_pairs = [(key, protected(member)) for key, member in pairs]
+    same = all(a is b for (_, a), (_, b) in zip(new_pairs, pairs, strict=True))
+    if same and not will_be_put_back:
+        return value
+    new = copy.copy(value)
+    for key, member in new_pairs:
+        if isinstance(value, (list, collections.deque, dict)):
+            new[key] = member
+        else:
+            object.__setattr__(new, key, member)
+    return new
+
+
+def _leaves_behind(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yields the leaves whose `.grad` a backward from `tensor` would write."""
+    todo, seen = [tensor.grad_fn], set()
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if (variable := getattr(node, "variable", None)) is not None:
+            yield variable
+        todo += [function for function, _ in node.next_functions]
 
 
 class _SavedTensor:
@@ -106,11 +177,13 @@ class _SavedTensor:
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor
         self.layout = _layout(tensor)
-        self.copy = _copy(tensor)
+        self.copy = _copied(tensor)
         self.keep_version = _version_keeper(tensor)
         self.attributes = dict(vars(tensor))
-        self.requires_grad = tensor.requires_grad
-        self.grad = tensor.grad if tensor.is_leaf else None
+        self.requires_grad, self.is_leaf = tensor.requires_grad, tensor.is_leaf
+        self.hooks = dict(tensor._backward_hooks or {})
+        self.has_grad = tensor.is_leaf or tensor.retains_grad
+        self.grad = tensor.grad if self.has_grad else None
         self.saved_grad = _SavedTensor(self.grad) if self.grad is not None else None
 
     def changed(self) -> bool:
@@ -132,23 +205,28 @@ class _SavedTensor:
         if not _same_items(vars(tensor), self.attributes):
             vars(tensor).clear()
             vars(tensor).update(self.attributes)
-        if tensor.is_leaf:
-            if tensor.requires_grad != self.requires_grad:
-                tensor.requires_grad_(self.requires_grad)
-            if tensor.grad is not self.grad:
-                tensor.grad = self.grad
+        if self.is_leaf and not tensor.is_leaf:  # an in-place operation with something that learns
+            tensor.detach_()
+        if tensor.is_leaf and tensor.requires_grad != self.requires_grad:
+            tensor.requires_grad_(self.requires_grad)
+        if self.has_grad and tensor.grad is not self.grad:
+            tensor.grad = self.grad
+        if tensor._backward_hooks is not None and dict(tensor._backward_hooks) != self.hooks:
+            tensor._backward_hooks.clear()
+            tensor._backward_hooks.update(self.hooks)
         if self.saved_grad is not None:
             self.saved_grad.restore()
 
 
 def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
-    strides = tensor.stride() if tensor.layout == torch.strided else ()
-    return tensor.shape, strides, tensor.dtype, tensor.device
+    if tensor.is_nested or tensor.layout != torch.strided:
+        return ()
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
 
 
-def _copy(tensor: torch.Tensor) -> torch.Tensor | None:
+def _copied(tensor: torch.Tensor) -> torch.Tensor | None:
     """Returns a copy of the bytes, or None where they cannot be copied and compared."""
-    if tensor.layout != torch.strided or tensor.is_quantized:
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
         return None
     if tensor.is_meta or type(tensor).__name__ == "FakeTensor":
         return None
@@ -159,12 +237,18 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor | None:
 def _same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Compares bit by bit, so that NaN equals NaN and -0.0 differs from 0.0."""
     with torch.no_grad():
-        left, right = left.detach(), right.detach()
+        left, right = (_plain(tensor) for tensor in (left, right))
         if left.is_complex():
             left, right = torch.view_as_real(left.resolve_conj()), torch.view_as_real(right)
         bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
         as_bits = bits[left.element_size()]
         return torch.equal(left.view(as_bits), right.view(as_bits))
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a tensor without gradient, names (until torch 2.13) and lazy negation."""
+    tensor = tensor.detach().resolve_neg()
+    return tensor.rename(None) if hasattr(tensor, "rename") and tensor.has_names() else tensor
 
 
 def _version_keeper(tensor: torch.Tensor) -> Callable[[], None]:
@@ -251,5 +335,7 @@ def _random_or_array_undo(value: Any) -> Callable[[], None] | None:
 
 
 def _restore_array(array: Any, saved: Any) -> None:
+    if array.shape != saved.shape:
+        array.shape = saved.shape
     if array.flags.writeable and array.tobytes() != saved.tobytes():
         array[...] = saved

@@ -1,5 +1,6 @@
 """An inspection leaves no trace: compiler, values, settings. Holds for every supported torch."""
 
+import dataclasses
 import logging
 import random
 import threading
@@ -145,6 +146,40 @@ def test_code_met_for_the_first_time_keeps_nothing_of_an_inspection():
     capture_graphs(first_met, torch.randn(4, 8))
     for function in (first_met, after_the_break):
         assert torch._dynamo.eval_frame._debug_get_cache_entry_list(function.__code__) == []
+
+
+def test_inner_functions_of_a_compiled_function_keep_their_entries():
+    def outer(x):
+        def inner(y):
+            torch._dynamo.graph_break()
+            return y + 1
+
+        torch._dynamo.graph_break()
+        return inner(x)
+
+    def recursive(x):
+        def down(y, n):
+            torch._dynamo.graph_break()
+            return down(y * 2, n - 1) if n else y
+
+        torch._dynamo.graph_break()
+        return down(x, 2)
+
+    for fn in (outer, recursive):
+        learners, counter = compiled(fn)
+        learners(torch.ones(3))
+        codes = [c for c in fn.__code__.co_consts if hasattr(c, "co_code")]
+        entries = torch._dynamo.eval_frame._debug_get_cache_entry_list
+        kept = [len(entries(code)) for code in (fn.__code__, *codes)]
+        assert all(kept)
+        for size in (3, 5):
+            assert capture_graphs(fn, torch.ones(size)).changes_behaviour is None
+        assert [len(entries(code)) for code in (fn.__code__, *codes)] == kept
+        before = counter.frame_count
+        learners(torch.ones(3))
+        assert counter.frame_count == before
+        learners(torch.ones(4))  # a guard fails, and Dynamo can still tell which
+    assert history_of_compiles(outer, [3, 4], inspect_with=5) == history_of_compiles(outer, [3, 4])
 
 
 def test_what_is_already_compiled_is_unwrapped_and_left_alone():
@@ -312,6 +347,62 @@ def test_a_backward_that_waits_still_runs():
     assert weight.grad.tolist() == [1, 1, 1]
 
 
+def test_in_place_operations_on_arguments_do_not_falsify_gradients():
+    leaf = torch.ones(3, requires_grad=True)
+    computed = leaf * 2
+    view = computed[:2]
+    result = capture_graphs(lambda y, v: y.mul_(3) + v.sum(), computed, view).result
+    assert result.tolist() == [10, 10, 10]
+    computed.sum().backward()
+    assert leaf.grad.tolist() == [2, 2, 2]
+    x, weight = torch.ones(3), torch.ones(3, requires_grad=True)
+    capture_graphs(lambda x, w: x.mul_(w), x, weight)
+    assert x.is_leaf
+    assert not x.requires_grad
+
+
+def test_gradients_behind_an_argument_and_hooks_on_it_are_as_before():
+    leaf = torch.ones(3, requires_grad=True)
+    computed = leaf * 2
+    computed.retain_grad()
+
+    def meddling(y, z):
+        z.register_hook(lambda grad: grad * 100)
+        (y * 3).sum().backward(retain_graph=True)
+        return y + z
+
+    other = torch.ones(3, requires_grad=True)
+    capture_graphs(torch._dynamo.disable(meddling), computed, other)
+    assert leaf.grad is None
+    assert computed.grad is None
+    other.sum().backward()
+    assert other.grad.tolist() == [1, 1, 1]
+
+
+def test_containers_and_objects_in_the_result_are_real_too():
+    @dataclasses.dataclass
+    class Pair:
+        first: torch.Tensor
+        rest: list
+
+    def fill(x, seen, table, array):
+        x.add_(1)
+        seen.append(x)
+        table["a"] = 1
+        array += 1
+        return Pair(x, [x, 2]), seen, table, array
+
+    given = (torch.zeros(2), [], {}, np.zeros(2))
+    pair, seen, table, array = capture_graphs(fill, *given).result
+    assert pair.first.tolist() == [1, 1]
+    assert pair.rest[0].tolist() == [1, 1]
+    assert [x.tolist() for x in seen] == [[1, 1]]
+    assert table == {"a": 1}
+    assert array.tolist() == [1, 1]
+    assert given[0].tolist() == [0, 0]
+    assert (given[1], given[2], given[3].tolist()) == ([], {}, [0, 0])
+
+
 def test_gradients_flow_through_the_result():
     model, x = Block(), torch.randn(4, 8, requires_grad=True)
     capture_graphs(model, x).result.sum().backward()
@@ -356,6 +447,10 @@ def test_random_numbers_settings_logging_and_config_are_as_before():
         logging.getLogger("torch._dynamo").setLevel(logging.CRITICAL)
         logging.getLogger("torch").addHandler(logging.NullHandler())
         torch._dynamo.config.suppress_errors = True
+        torch.set_default_device("meta")
+        torch.set_num_threads(torch.get_num_threads() + 1)
+        torch.autograd.set_detect_anomaly(True)
+        torch.set_float32_matmul_precision("medium")
         warnings.simplefilter("error")
         return x + 1
 
@@ -363,12 +458,30 @@ def test_random_numbers_settings_logging_and_config_are_as_before():
         logger = logging.getLogger("torch")
         return (torch.get_rng_state().tolist(), random.getstate(), str(np.random.get_state()),
                 torch.is_grad_enabled(), torch.get_default_dtype(), list(logger.handlers),
+                torch.get_default_device(), torch.get_num_threads(), torch.is_anomaly_enabled(),
+                torch.get_float32_matmul_precision(),
                 logging.getLogger("torch._dynamo").level, torch._dynamo.config.suppress_errors,
                 list(warnings.filters))  # fmt: skip
 
     before = state()
     capture_graphs(torch._dynamo.disable(meddling), torch.ones(2))
     assert state() == before
+
+
+@pytest.mark.parametrize("precision", ["highest", "high"])
+def test_matmul_precision_is_as_before_in_both_interfaces(precision):
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        capture_graphs(torch._dynamo.disable(lambda: torch.set_float32_matmul_precision("medium")))
+        assert torch.get_float32_matmul_precision() == precision
+        matmul = torch.backends.cuda.matmul
+        if hasattr(matmul, "fp32_precision"):
+            matmul.fp32_precision = "tf32"
+            capture_graphs(lambda x: x + 1, torch.ones(2))
+            assert matmul.fp32_precision == "tf32"
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 # --- errors and interrupts ------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import collections
 
 import numpy as np
+import pytest
 import torch
 
 from helpers.snapshot import Snapshot
@@ -75,6 +76,44 @@ def test_an_optimizer_given_as_an_argument_is_put_back():
     assert weight.grad is None
     assert len(optimizer.state) == 0
     assert optimizer.param_groups[0]["lr"] == 1e-3
+
+
+def test_unusual_tensors_and_arrays_are_survived_without_a_word(recwarn):
+    array, negative = np.arange(6.0), torch._neg_view(torch.ones(2))
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    snapshot = Snapshot(array, negative, nested)
+    array.shape = (3, 2)
+    snapshot.restore()
+    assert array.shape == (6,)
+    assert not [w for w in recwarn.list if "could not be put back" in str(w.message)]
+
+
+def test_what_cannot_be_put_back_is_named_and_the_rest_still_is():
+    class Stubborn(list):
+        def clear(self):
+            raise RuntimeError("no")
+
+    stubborn, plain = Stubborn([1]), [1]
+    snapshot = Snapshot(stubborn, plain)
+    stubborn.append(2)
+    plain.append(2)
+    with pytest.warns(UserWarning, match="could not be put back .RuntimeError: no"):
+        snapshot.restore()
+    assert plain == [1]
+
+
+def test_attributes_of_containers_and_the_base_of_a_view_are_put_back():
+    class Named(list):
+        pass
+
+    named, base = Named([1]), torch.zeros(4)
+    named.label = "a"
+    snapshot = Snapshot(named, base[2:])
+    named.label = "b"
+    base.add_(1)
+    snapshot.restore()
+    assert named.label == "a"
+    assert base.tolist() == [0, 0, 0, 0]
 
 
 def test_protect_copies_only_what_will_be_rewritten():
