@@ -46,6 +46,7 @@ WARM_CALLS, WARM_S, MOST_WARM_CALLS, MOST_COMPILING_CALLS = 2, 0.2, 20, 40
 # Emptied between calls for the device time, as triton.testing.do_bench does: larger than any L2.
 FLUSH_BYTES = 256 * 2**20
 MOST_KEPT_BYTES = 2 * 2**30  # a larger result is not kept for the check of accuracy
+LIMITS = run_settings.RecompileLimits()
 
 
 def measure(
@@ -63,10 +64,15 @@ def measure(
     timeout_s: seconds to wait for a turn on the device, then TurnTimeout. A sample lasts from
     the call until the device is done. `fn` runs 1 + warm-up + samples times, on a card up to 100
     times more for `device_ms` (with an emptied L2 cache). An error of `fn` reaches the caller as
-    it is. MeasurementRefused: it compiled between the samples, never stopped compiling, or a
-    setting changed. Ctrl-C during the samples returns those taken so far, marked in `notes`.
+    it is. MeasurementRefused: it compiled between the samples, never stopped compiling or hit its
+    recompile limit; a setting changed; an argument is an iterator, which the first call uses up; or
+    the result is a generator or coroutine, whose code runs later. Ctrl-C during the samples returns
+    those taken so far, marked in `notes`.
     """
-    _check_call(fn, repeats, seconds)
+    _check_callable(fn)
+    timing.check_request(kwargs, repeats, seconds, label, timeout_s)
+    run_settings.refuse_one_shot(args, kwargs)
+    LIMITS.refuse_earlier(fn)
     run = _Run(fn, args, dict(kwargs), label or _name_of(fn))
     run.cards = run_settings.cards_of_call(fn, args, kwargs)
     with contextlib.ExitStack() as turns:
@@ -85,16 +91,12 @@ def measure(
         return run.finish()
 
 
-def _check_call(fn: Any, repeats: Any, seconds: Any) -> None:
+def _check_callable(fn: Any) -> None:
     if not callable(fn):
         raise TypeError(
             f"measure needs something to call, and {type(fn).__name__} is not callable: write "
             "measure(f, x), not measure(f(x))."
         )
-    if repeats is not None and (not isinstance(repeats, int) or repeats < 1):
-        raise ValueError(f"repeats is a whole number from 1 on, or None; got {repeats!r}")
-    if not isinstance(seconds, (int, float)) or not seconds > 0:
-        raise ValueError(f"seconds is a number above 0; got {seconds!r}")
 
 
 def _name_of(fn: Any) -> str:
@@ -113,6 +115,7 @@ class _Run:
         self.samples: list[float] = []
         self.outcome: Any = None
         self.interrupted = False
+        self.limits_before = len(LIMITS.hits)
 
     def take_turns(self, turns: contextlib.ExitStack, timeout_s: float) -> None:
         """Waits for each card in one order for all, or for the CPU; then reads the cards."""
@@ -156,10 +159,15 @@ class _Run:
             if torch.cuda.is_initialized():
                 torch.cuda.synchronize()
             self.first_call_s = time.perf_counter() - start
+        run_settings.refuse_not_run_yet(self.outcome)
 
     def keep_result(self) -> None:
         tensors = run_settings.tensors_in(self.outcome)
-        if sum(one.numel() * one.element_size() for one in tensors) > MOST_KEPT_BYTES:
+        if any(one.is_meta for one in tensors):
+            self.result = None
+            self.notes.append("The result is on the meta device: nothing is computed there, only "
+                              "shapes are worked out, and accuracy is not checked.")  # fmt: skip
+        elif sum(one.numel() * one.element_size() for one in tensors) > MOST_KEPT_BYTES:
             self.result = None
             self.notes.append("The result is too large to be kept for a check of accuracy.")
         else:
@@ -184,6 +192,7 @@ class _Run:
                         "Find what changes from call to call (a number, a shape, a new function "
                         "object) and keep it fixed, or pass dynamic=True to torch.compile.",
                     )
+        LIMITS.refuse_new(self.limits_before)
         if compiling > 2:
             self.notes.append(f"{compiling} warm-up calls compiled again; torch may have reached "
                               "its recompile limit and run the rest uncompiled.")  # fmt: skip
@@ -229,6 +238,7 @@ class _Run:
         )  # fmt: skip
 
     def refuse_flaws(self) -> None:
+        LIMITS.refuse_new(self.limits_before)
         # Not "more than before": torch.compiler.reset puts the count back to 0.
         if dynamo.compilation_count() != self.compiled_before:
             raise MeasurementRefused(
@@ -240,9 +250,11 @@ class _Run:
         changed = run_settings.differences(self.settings, self.read_settings())
         if changed:
             raise MeasurementRefused(
-                f"Settings changed between the first and the last call ({'; '.join(changed)}).",
+                f"Settings changed between the first and the last call ({'; '.join(changed)}), "
+                "and they stay changed.",
                 "The samples are then not of one and the same computation.",
-                "Set everything before measuring, and let the function change none of it.",
+                "Set them back now. Set everything before measuring, and let the function change "
+                "none of it.",
             )
 
     def device_time(self) -> float:
@@ -268,7 +280,8 @@ class _Run:
 
     def add_notes(self) -> None:
         if len(self.samples) < FEW_SAMPLES:
-            self.notes.append(f"Only {len(self.samples)} samples: the interval says little.")
+            many = "s" if len(self.samples) != 1 else ""
+            self.notes.append(f"Only {len(self.samples)} sample{many}: the interval says little.")
         for index, before in zip(self.cards, self.before, strict=True):
             self.found += disturbances.on_card(index, before, card.read(index))
         self.notes += [one.sentence for one in self.found]

@@ -77,10 +77,7 @@ def is_ready(target: Target) -> bool:
     if target.here:
         missing = missing_pins(target.requirements())
         if missing:
-            raise SetupError(
-                f"This Python lacks {missing[0]} and {len(missing) - 1} more pinned packages: "
-                "type `pip install -r requirements.txt -e .`, or leave out --here"
-            )
+            raise SetupError(_what_is_missing(target, missing))
         return True
     try:
         marker = json.loads((target.venv / MARKER).read_text(encoding="utf-8"))
@@ -92,17 +89,29 @@ def is_ready(target: Target) -> bool:
 
 def missing_pins(requirements: str) -> list[str]:
     """Returns the pins, as "name version", that the running Python does not have."""
+    pins = _PIN.findall(_for_this_python(requirements))
+    return [f"{name} {version}" for name, version in pins if _installed(name) != version]
+
+
+def _installed(name: str) -> str:
+    """The version of a package in the running Python without what follows "+"; "" without one."""
     import importlib.metadata  # not at the top: Python 3.7 has to read this file
 
-    missing = []
-    for name, version in _PIN.findall(_for_this_python(requirements)):
-        try:
-            found = importlib.metadata.version(name).split("+")[0]
-        except importlib.metadata.PackageNotFoundError:
-            found = ""
-        if found != version:
-            missing.append(f"{name} {version}")
-    return missing
+    try:
+        return importlib.metadata.version(name).split("+")[0]
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _what_is_missing(target: Target, missing: list[str]) -> str:
+    """One line for --here: the first five of the missing pins by name, and what to type."""
+    rest = len(missing) - 5
+    names = ", ".join(missing[:5]) + (f" and {rest} more" if rest > 0 else "")
+    todo = "type `pip install -r requirements.txt -e .`, or leave out --here"
+    here = _installed("torch")
+    if here != target.torch and here in machine.SUPPORTED_TORCH:
+        todo = f"its torch {here} is supported too: add --torch {here} (TORCH={here}), or {todo}"
+    return f"This Python lacks these pinned packages: {names}; {todo}"
 
 
 def make(target: Target, probe_network: bool = True) -> None:

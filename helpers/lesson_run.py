@@ -6,6 +6,7 @@ may be injected without reaching the lesson.
 
 from __future__ import annotations
 
+import argparse
 import html
 import json
 import os
@@ -230,10 +231,14 @@ def _cell_times(notebook: Any) -> tuple[tuple[float, str], ...]:
 
 
 def whole_seconds(text: str) -> int:
-    """Reads a time limit from a command line; ValueError, which argparse shows, below 1."""
-    if int(text) < 1:
-        raise ValueError("a time limit is at least one second")
-    return int(text)
+    """Reads a time limit from a command line; argparse shows the message of its error as it is."""
+    try:
+        seconds = int(text)
+    except ValueError:
+        seconds = 0
+    if seconds < 1:
+        raise argparse.ArgumentTypeError(f"a whole number of seconds from 1 on, not {text!r}")
+    return seconds
 
 
 def require_one_parameters_cell(notebook: Any, name: str) -> None:

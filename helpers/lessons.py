@@ -209,6 +209,8 @@ def begin_lesson(number: str, /, **parameters: Any) -> str:
     Call it right after the parameters cell, with every name of that cell. LessonError for a wrong
     value, and for a name that papermill injected although the lesson does not have it.
     """
+    if not isinstance(number, str):
+        raise LessonError(f'begin_lesson got {number!r}: write the number as text, such as "00"')
     (lesson,) = choose_lessons([number])
     try:
         injected = injected_names(get_ipython().user_ns["In"])  # type: ignore[name-defined]

@@ -5,6 +5,7 @@ Runs on a bare system Python, before anything is installed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shutil
@@ -52,6 +53,7 @@ SUPPORTED_TORCH = tuple(TORCH_BUILDS)
 # Inductor refuses older cards: "Triton only supports devices of CUDA Capability >= 7.0"
 # (torch/_inductor/scheduler.py, create_backend; https://github.com/pytorch/pytorch/issues/93801).
 TRITON_LOWEST = (7, 0)
+ANSWER_S = 20  # nvidia-smi takes several seconds on a machine of eight idle cards
 
 
 @dataclass(frozen=True)
@@ -92,13 +94,26 @@ def find_python() -> str | None:
 
 
 def find_compiler() -> tuple[str, str] | None:
-    """Returns path and version line of the C++ compiler ($CXX, g++, clang++), or None."""
-    for name in (os.environ.get("CXX", ""), "g++", "clang++"):
+    """Returns path and version line of the C++ compiler ($CXX, else g++ or clang++), or None.
+
+    Where CXX is set, Inductor takes nothing else (torch/_inductor/config.py, class cpp).
+    """
+    for name in [os.environ["CXX"]] if "CXX" in os.environ else ["g++", "clang++"]:
         path = shutil.which(name) if name else None
         output = _output([path, "--version"]) if path else None
         if path and output:
             return path, output.splitlines()[0].strip()
     return None
+
+
+def broken_cxx() -> str:
+    """Returns in one line that $CXX does not start and what to do, "" if it does or is not set."""
+    if "CXX" not in os.environ or find_compiler():
+        return ""
+    return (
+        f"CXX={os.environ['CXX']} does not start, and torch.compile would take it: type "
+        "`unset CXX`, or set it to the path of a C++ compiler"
+    )
 
 
 def has_python_headers() -> bool:
@@ -125,12 +140,15 @@ def look_for_cards() -> tuple[tuple[Card, ...], str]:
     # Drivers before 510 do not know compute_cap: ask again without it.
     for asked in (fields, fields[:3]):
         query = [command, "--query-gpu=" + ",".join(asked), "--format=csv,noheader,nounits"]
-        output = _output(query)
-        cards = tuple(filter(None, map(_card, (output or "").splitlines())))
+        code, output = _answer(query)
+        if code is None:  # it hangs: asking again would only take as long again
+            return (), output
+        cards = tuple(filter(None, map(_card, output.splitlines()))) if code == 0 else ()
         if cards:
             return cards, ""
-    said = (_output([command], even_if_failed=True) or "it prints nothing").strip()
-    return (), f"nvidia-smi finds no card: {said.splitlines()[0]}"
+    code, said = _answer([command])
+    lines = said.strip().splitlines() or ["it prints nothing"]
+    return (), said if code is None else f"nvidia-smi finds no card: {lines[0]}"
 
 
 def find_cards() -> tuple[Card, ...]:
@@ -214,16 +232,29 @@ def _card(line: str) -> Card | None:
     return Card(parts[0], parts[1], capability, int(parts[2]) if parts[2].isdigit() else 0)
 
 
-def _output(command: list[str], even_if_failed: bool = False) -> str | None:
-    """Standard output of a short command (both streams if failures count); None if it failed."""
+def _answer(command: list[str]) -> tuple[int | None, str]:
+    """Exit code and all output of a short command; (None, why) if it gave no answer in time."""
+    name = Path(command[0]).name
     try:
-        # Twenty seconds: nvidia-smi takes several on a machine of eight idle cards.
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=20
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if even_if_failed or done.returncode == 0 else None
+    except OSError as error:
+        return 127, f"{name}: {error.strerror}"
+    try:
+        output = process.communicate(timeout=ANSWER_S)[0]
+        return process.returncode, output
+    except subprocess.TimeoutExpired:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=1)  # in the middle of a hanging driver call, nothing ends it
+        return None, f"{name} did not answer in {ANSWER_S} s"
+
+
+def _output(command: list[str]) -> str | None:
+    """All output of a short command; None if it failed."""
+    code, output = _answer(command)
+    return output if code == 0 else None
 
 
 def _runs(name: str) -> bool:

@@ -15,13 +15,14 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from helpers.files import discard_parts, write_whole
 from helpers.lessons import ROOT
 
 MANIFEST = ".manifest.json"
+_PREDICT, _EXPLAIN = "**Predict", "**Explain"
 FOLDERS = ("notebooks", "labs")
 _COPIED = (".ipynb", ".svg")  # lessons, labs, and the drawings that they show
 _NOT_COPIED = {"src", "checks", "recordings", ".ipynb_checkpoints", "__pycache__"}
@@ -37,7 +38,7 @@ def fill(root: Path = ROOT) -> list[str]:
     Returns one line per thing done or worth knowing. A copy that the learner never changed is
     renewed when the tracked file is newer; a changed one stays. OSError if a file can't be written.
     """
-    mine = root / "my"
+    mine = _check_folders(root)
     lines = [f"discarded {part.name}, half-written" for part in _discard(mine)]
     manifest, trouble = _read_manifest(mine)
     lines += trouble
@@ -46,7 +47,7 @@ def fill(root: Path = ROOT) -> list[str]:
         raise MyError("there is no lesson in notebooks/; is this the whole repository?")
     for name in names:
         tracked, copy = root / name, mine / name
-        line = _fill_one(name, tracked, copy, manifest)
+        line = _fill_one(name, tracked, copy, manifest, root)
         if line:
             lines.append(line)
             _write_manifest(mine, manifest)
@@ -58,11 +59,13 @@ def reset(lesson: str, root: Path = ROOT, folder: str = "notebooks") -> list[str
 
     The copy kept is named by date and a counter; none is ever overwritten. MyError if unknown.
     """
-    mine, name = root / "my", _find(lesson, root, folder)
+    mine, name = _check_folders(root), _find(lesson, root, folder)
     manifest, lines = _read_manifest(mine)
     tracked, copy = root / name, mine / name
     text = _delivered(tracked)
-    if copy.exists():
+    if copy.is_dir():
+        raise MyError(_is_a_folder(name))
+    if copy.exists() and not _nothing_of_theirs(tracked, copy, root):
         if content_hash(copy) == _hash_of_text(text):
             return [f"my/{name} is as delivered; nothing to put back"]
         kept = _keep(copy)
@@ -77,7 +80,8 @@ def with_markers(tracked: Path) -> str:
     """Returns a tracked notebook's text with each stored output marked as stored.
 
     Every code cell with outputs gets a first output that names device and date from the stamp; as
-    an output, it goes when the cell is run. MyError if the file is no notebook.
+    an output, it goes when the cell is run. Between Predict and Explain the outputs are folded.
+    MyError if the file is no notebook.
     """
     try:
         notebook = json.loads(tracked.read_text(encoding="utf-8"))
@@ -96,9 +100,18 @@ def with_markers(tracked: Path) -> str:
             "text/plain": text,
         },
     }
+    asked = False
     for cell in cells:
-        if cell.get("cell_type") == "code" and cell.get("outputs"):
-            cell["outputs"].insert(0, marker)
+        if cell.get("cell_type") == "markdown":
+            prose = "".join(cell.get("source", []))
+            asked = _PREDICT in prose or (asked and _EXPLAIN not in prose)
+        elif cell.get("cell_type") == "code" and cell.get("outputs"):
+            shown = dict(marker)
+            if asked:  # JupyterLab folds the answer away, and opens it when the cell is run
+                cell.setdefault("metadata", {})["jupyter"] = {"outputs_hidden": True}
+                # The line in place of what is folded is the first output's text.
+                shown["data"] = {"text/plain": f"{text}. Folded: make your guess first"}
+            cell["outputs"].insert(0, shown)
     return json.dumps(notebook, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
@@ -111,15 +124,18 @@ def content_hash(path: Path) -> str:
     return _hash_of_text(path.read_bytes().decode("utf-8", errors="surrogateescape"))
 
 
-def _fill_one(name: str, tracked: Path, copy: Path, manifest: dict[str, Any]) -> str:
+def _fill_one(name: str, tracked: Path, copy: Path, manifest: dict[str, Any], root: Path) -> str:
     """Brings one copy up to date if that loses nothing; returns what there is to say, or ""."""
     entry, newest = manifest.get(name), _file_hash(tracked)
     text = _delivered(tracked)
     delivered = {"tracked": newest, "copy": _hash_of_text(text)}
-    if not copy.exists():
+    if copy.is_dir():
+        return _is_a_folder(name)
+    nothing = _nothing_of_theirs(tracked, copy, root) if copy.exists() else "new"
+    if nothing:
         _write_copy(copy, text)
         manifest[name] = delivered
-        return f"new: my/{name}"
+        return f"{nothing}: my/{name}"
     mine = content_hash(copy)
     if entry is None:
         if mine != delivered["copy"]:
@@ -133,6 +149,42 @@ def _fill_one(name: str, tracked: Path, copy: Path, manifest: dict[str, Any]) ->
         manifest[name] = delivered
         return f"renewed my/{name}: there is a newer version, and you had not changed yours"
     return f"kept my/{name}, which you changed; there is a newer version: {_advice(name)}"
+
+
+def _check_folders(root: Path) -> Path:
+    """Returns my/; MyError if it, or a folder in it, is a file or leads to the tracked ones."""
+    mine = root / "my"
+    inner = {inside for name in _tracked(root) for inside in PurePosixPath(name).parents}
+    for folder in sorted(mine / inside for inside in {PurePosixPath("."), *inner}):
+        shown = folder.relative_to(root).as_posix()
+        if os.path.lexists(folder) and not folder.is_dir():
+            raise MyError(f"{shown} is no folder: move it away and run this again")
+        if _is_tracked(folder, root):
+            raise MyError(
+                f"{shown} is a link to tracked files, which edits would change: remove the link "
+                "and run this again"
+            )
+    return mine
+
+
+def _is_tracked(path: Path, root: Path) -> bool:
+    """Whether a path leads, through links, into a folder that git tracks, or to all of it."""
+    real, tracked = path.resolve(), [(root / name).resolve() for name in FOLDERS]
+    return real == root.resolve() or any(one in (real, *real.parents) for one in tracked)
+
+
+def _is_a_folder(name: str) -> str:
+    return f"my/{name} is a folder and no file: move it away and run this again"
+
+
+def _nothing_of_theirs(tracked: Path, copy: Path, root: Path) -> str:
+    """Says why a copy may be replaced although it is there, "" if it may hold what a learner made.
+
+    A link to a tracked file goes, because edits would change that file; what it leads to stays.
+    """
+    if os.path.samefile(tracked, copy) or _is_tracked(copy, root):
+        return "a copy in place of a link to a tracked file"
+    return "" if copy.stat().st_size else "in place of an empty file"
 
 
 def _advice(name: str) -> str:
@@ -247,7 +299,7 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("fill", help="copy lessons and labs that are new")
     put_back = commands.add_parser("reset", help="put one back, keep yours")
-    put_back.add_argument("which", metavar="LESSON=03 | LAB=03")
+    put_back.add_argument("which", nargs="?", default="", metavar="LESSON=03 | LAB=03")
     options = parser.parse_args(arguments)
     try:
         if options.command == "fill":

@@ -13,6 +13,7 @@ import datetime
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +93,17 @@ def read_values(lessons: Sequence[Lesson], pairs: Sequence[Sequence[str]]) -> di
     return parameters
 
 
-def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
-    """Runs the command line; returns the exit code described at the top of this module."""
+@dataclass(frozen=True)
+class Call:
+    """A command line that was read: the lessons, the values that they get, seconds per cell."""
+
+    lessons: tuple[Lesson, ...]
+    parameters: dict[str, Any]
+    cell_timeout: int
+
+
+def read_call(arguments: list[str] | None = None, root: Path = ROOT) -> Call | int:
+    """Reads the command line with the standard library only; the exit code if nothing is to run."""
     parser = argparse.ArgumentParser(
         prog="python -m helpers.run", description=__doc__.split("\n", 1)[0]
     )
@@ -106,19 +116,46 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
         return int(stop.code or 0)
     try:
         lessons = choose_lessons(options.lessons, root)
-        parameters = read_values(lessons, options.p)
-        for lesson in lessons:
-            _require_runnable(lesson)
+        return Call(lessons, read_values(lessons, options.p), options.cell_timeout)
     except LessonError as error:
-        print(f"helpers.run: {error}", file=sys.stderr)
-        return 2
+        return _wrong_call(error)
+
+
+def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
+    """Runs the command line; returns the exit code described at the top of this module."""
+    call = read_call(arguments, root)
+    if isinstance(call, int):
+        return call
+    try:
+        for lesson in call.lessons:
+            _require_runnable(lesson)
+        _require_device(call.parameters)
+    except LessonError as error:
+        return _wrong_call(error)
     folder = _new_folder(root / "runs")
-    outcomes, complete = run_lessons(lessons, parameters, folder, options.cell_timeout, root)
+    outcomes, complete = run_lessons(call.lessons, call.parameters, folder, call.cell_timeout, root)
     write_junit(outcomes, folder / "junit.xml")
-    _print_summary(outcomes, len(lessons), folder.relative_to(root))
+    _print_summary(outcomes, len(call.lessons), folder.relative_to(root))
     if not complete:
         return 130
     return 1 if any(one.reason for one in outcomes) else 0
+
+
+def _wrong_call(error: LessonError) -> int:
+    print(f"helpers.run: {error}", file=sys.stderr)
+    return 2
+
+
+def _require_device(parameters: dict[str, Any]) -> None:
+    """Raises LessonError where a card is asked for and none is usable: each lesson would fail."""
+    if parameters.get("device") != "cuda":
+        return
+    from helpers.environment import require_cuda
+
+    try:
+        require_cuda()
+    except RuntimeError as error:
+        raise LessonError(str(error)) from None
 
 
 def _require_runnable(lesson: Lesson) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import logging
 import types
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from helpers.dynamo import compilation_count
 from helpers.isolation import unwrap
+from helpers.timing import MeasurementRefused
 
 _DEPTH = 6  # of lists in dictionaries in lists ...; deeper nesting is not looked into
 
@@ -52,6 +56,89 @@ def _is_filled(cell: types.CellType) -> bool:
         return cell.cell_contents is not cell
     except ValueError:
         return False
+
+
+def refuse_one_shot(args: Any, kwargs: Mapping[str, Any]) -> None:
+    """Raises MeasurementRefused for an argument that one call uses up.
+
+    That is an iterator: a generator, map, zip, open file. itertools.count and cycle never end.
+    """
+    named = [(f"argument {place}", value) for place, value in enumerate(args, start=1)]
+    named += [(f"argument {name}", value) for name, value in kwargs.items()]
+    endless = (itertools.count, itertools.cycle)
+    for name, value in named:
+        if isinstance(value, Iterator) and not isinstance(value, endless):
+            raise MeasurementRefused(
+                f"The first call uses up {name}, a {type(value).__name__}.",
+                "The later calls would find it empty, and their times be those of doing nothing.",
+                "Pass a list, such as list(...), or make the iterator inside the function.",
+            )
+
+
+def refuse_not_run_yet(result: Any) -> None:
+    """Raises MeasurementRefused if a call gave a generator or coroutine: its code runs later."""
+    if not isinstance(result, (Iterator, AsyncIterator, Awaitable)):
+        return
+    getattr(result, "close", lambda: None)()  # else Python warns later that it was never awaited
+    raise MeasurementRefused(
+        f"The function returned a {type(result).__name__}, whose code has not run yet.",
+        "The time would be that of making it and not of its work.",
+        "Measure a function that does the work, such as lambda: list(f(x)), or for a coroutine "
+        "lambda: asyncio.run(f(x)).",
+    )
+
+
+def compiled_parts(fn: Any) -> list[Any]:
+    """Returns what torch.compile was given of a callable and of the functions that it reaches."""
+    values = [fn, *reached(fn)]
+    for value in values[1:]:
+        values += reached(value) if isinstance(unwrap(value), types.FunctionType) else ()
+    return [unwrap(value) for value in values if unwrap(value) is not value]
+
+
+class RecompileLimits(logging.Filter):
+    """Notes which functions hit their recompile limit, from the warning that Dynamo logs once.
+
+    From then on a call that needs new code runs uncompiled and says nothing, until a reset.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hits: list[tuple[str, int]] = []  # (function and line, compilations by then)
+        logging.getLogger("torch._dynamo.convert_frame").addFilter(self)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Lets every record pass."""
+        if "hit config." in str(record.msg) and isinstance(record.args, tuple):
+            self.hits.append((str(record.args[2]), compilation_count()))
+        return True
+
+    def refuse_earlier(self, fn: Any) -> None:
+        """Raises MeasurementRefused if `fn` reaches what hit the limit since the last reset."""
+        count = compilation_count()  # torch.compiler.reset puts it back to 0
+        self.hits = [hit for hit in self.hits if hit[1] <= count]
+        reached_names = [name for part in compiled_parts(fn) for name in _log_names(part)]
+        self._refuse(name for name, _ in self.hits if name in reached_names)
+
+    def refuse_new(self, before: int) -> None:
+        """Raises MeasurementRefused if there are more than `before` hits now."""
+        self._refuse(name for name, _ in self.hits[before:])
+
+    def _refuse(self, names: Iterator[str]) -> None:
+        for name in names:
+            raise MeasurementRefused(
+                f"The compiled function {name} hit its recompile limit and runs uncompiled now.",
+                "The time would be that of ordinary Python under the name of compiled code.",
+                "Keep fixed what changes from call to call (a number, a shape), call "
+                "reset_compiler() and measure again, or pass dynamic=True to torch.compile.",
+            )
+
+
+def _log_names(part: Any) -> list[str]:
+    """Returns the words by which Dynamo's warning names a function, or a module's forward."""
+    fn = part.forward if isinstance(part, torch.nn.Module) else part
+    code = getattr(getattr(fn, "__func__", fn), "__code__", None)
+    return [f"'{code.co_name}' ({code.co_filename}:{code.co_firstlineno})"] if code else []
 
 
 def modules_of(fn: Any, args: Any, kwargs: Any) -> list[torch.nn.Module]:

@@ -10,6 +10,9 @@ wheels   download all packages into a folder, for a class without network: wheel
 reset    put a lesson back as delivered, and keep yours: reset LESSON=03
 build, check, execute, record   for authors: see helpers/authoring.py
 
+Options of a command itself: python3 -m helpers.setup run -- --help (once it is set up; those of
+reset and run: at once). What tests take: pytest's, and LAYERS="unit papermill" before the line.
+
 Standard library only; nothing is installed twice. Ends with 0, 1 (it failed) or 2 (a wrong call).
 """
 
@@ -22,10 +25,16 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from helpers import machine
-from helpers.install import Target, is_ready, make
-from helpers.pip_runner import SetupError, say
-from helpers.wheels import check_wheels, download_wheels
+try:
+    from helpers import machine
+    from helpers.install import Target, is_ready, make
+    from helpers.pip_runner import SetupError, say
+    from helpers.wheels import check_wheels, download_wheels
+except ModuleNotFoundError as missing:  # started as a file: its folder is not the repository
+    if __name__ != "__main__" or (missing.name or "").split(".")[0] != "helpers":
+        raise
+    print("setup: in the repository's folder type: python3 -m helpers.setup lab", file=sys.stderr)
+    sys.exit(2)
 
 START = "notebooks/00_start_here.ipynb"  # below my/, which is all that JupyterLab shows
 # Each command, and the module that does it once the environment is there.
@@ -63,8 +72,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--without-compiler", action="store_true", help="go on without one")
     options, own = parser.parse_known_args(arguments[:cut])
     options.rest = own + arguments[cut + 1 :]
-    if own and options.command in ("lab", "install"):
-        parser.error(f"{options.command} does not know {own[0]} (what Jupyter gets comes after --)")
+    if own and options.command == "lab":
+        parser.error(f"lab does not know {own[0]} (what Jupyter gets comes after --)")
+    if options.rest and options.command == "install":
+        parser.error(f"install takes only options of the set-up, and {options.rest[0]} is none")
     if options.command == "wheels" and (len(options.rest) != 1 or options.wheels):
         parser.error("wheels needs one folder, such as: make wheels DIR=wheels")
     if options.wheels:
@@ -85,6 +96,9 @@ def check_python(version: tuple[int, ...] | None = None) -> None:
 
 def check_compiler() -> None:
     """Raises SetupError if Inductor could not compile here: no C++ compiler, or no Python.h."""
+    broken = machine.broken_cxx()
+    if broken:
+        raise SetupError(f"{broken} (or go on without Inductor: make lab FLAGS=--without-compiler)")
     missing = [] if machine.find_compiler() else ["C++ compiler (g++)"]
     missing += [] if machine.has_python_headers() else ["Python.h"]
     if missing:
@@ -122,6 +136,49 @@ def prepare(target: Target, options: argparse.Namespace) -> None:
     if not options.without_card:
         check_cards(target.torch)
     make(target)
+
+
+def answer_early(options: argparse.Namespace, target: Target) -> int | None:
+    """Returns the exit code of a call that needs no environment, or that is wrong; else None.
+
+    So a mistyped lesson is one line at once, and not one after a download of gigabytes.
+    """
+    command, rest = options.command, options.rest
+    if command == "reset":
+        from helpers import my
+
+        # Where there is an environment, it also signs the copy for Jupyter.
+        ready = not target.here and is_ready(target)
+        return None if ready else my.main(["reset", *rest], target.root)
+    if command == "run":
+        from helpers import run
+
+        call = run.read_call(rest, target.root)
+        return call if isinstance(call, int) else None
+    if {"-h", "--help"} & set(rest) and not is_ready(target):
+        print(
+            f"setup: to see the options of {command}, set up first: make install", file=sys.stderr
+        )
+        return 2
+    if command in ("execute", "record"):
+        return _unknown_lesson(rest, target.root)
+    return None
+
+
+def _unknown_lesson(rest: list[str], root: Path) -> int | None:
+    """Returns 2, and says so, if one of the lessons named in `rest` does not exist."""
+    from helpers.lessons import choose_lessons
+    from helpers.parameters import LessonError
+
+    values = ("--device", "--cell-timeout")  # each followed by its value
+    pairs = zip(["", *rest], rest)  # noqa: B905  # the first is longer by one
+    named = [word for before, word in pairs if before not in values and word[:1] != "-"]
+    try:
+        choose_lessons(named, root)
+    except LessonError as error:
+        print(f"setup: {error}", file=sys.stderr)
+        return 2
+    return None
 
 
 def lab_arguments(root: Path, rest: list[str], as_root: bool) -> list[str]:
@@ -177,6 +234,9 @@ def main(arguments: list[str] | None = None, version: tuple[int, ...] | None = N
         if options.command == "wheels":
             download_wheels(target, Path(options.rest[0]).expanduser().resolve())
             return 0
+        code = answer_early(options, target)
+        if code is not None:
+            return code
         prepare(target, options)
         if options.command == "install":
             say(f"{'This Python' if target.here else target.venv.name} is ready")

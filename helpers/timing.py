@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +23,24 @@ class MeasurementRefused(RuntimeError):
     def __init__(self, what: str, why: str, todo: str) -> None:
         super().__init__(f"{what} {why} {todo}")
         self.what, self.why, self.todo = what, why, todo
+
+
+def check_request(kwargs: Any, repeats: Any, seconds: Any, label: Any, timeout_s: Any) -> None:
+    """Raises TypeError or ValueError for what `measure` cannot take, with what it takes instead."""
+    if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
+        raise TypeError(f'kwargs is a dictionary by name, such as {{"dim": 1}}; got {kwargs!r}')
+    if not isinstance(label, str):
+        raise TypeError(f'label is a text, such as "compiled"; got {label!r}')
+    if repeats is not None and (type(repeats) is not int or repeats < 1):
+        raise ValueError(f"repeats is a whole number from 1 on, or None; got {repeats!r}")
+    if not _is_number(seconds) or not 0 < seconds < math.inf:
+        raise ValueError(f"seconds is a number above 0, and not infinite; got {seconds!r}")
+    if not _is_number(timeout_s) or not 0 <= timeout_s <= threading.TIMEOUT_MAX:
+        raise ValueError(f"timeout_s is a number of seconds from 0 on; got {timeout_s!r}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,14 @@ class TooLong(BaseException):
 
 @dataclass(frozen=True)
 class Typed:
-    """The last function in a text; its switches are the arguments with default True or False."""
+    """The last function in a text; its switches are the arguments with default True or False.
+
+    defaults: the default of each switch.
+    """
 
     name: str
     switches: tuple[str, ...]
+    defaults: tuple[bool, ...] = ()
 
 
 def source_text(source: str | Callable[..., Any]) -> str:
@@ -67,9 +71,12 @@ def read_function(source: str) -> Typed:
         *zip(named[len(named) - len(arguments.defaults) :], arguments.defaults, strict=True),
         *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
     ]
-    is_switch = (isinstance(d, ast.Constant) and isinstance(d.value, bool) for _, d in pairs)
-    names = tuple(a.arg for (a, _), yes in zip(pairs, is_switch, strict=True) if yes)
-    return Typed(found[-1].name, names)
+    switches = {
+        argument.arg: default.value
+        for argument, default in pairs
+        if isinstance(default, ast.Constant) and isinstance(default.value, bool)
+    }
+    return Typed(found[-1].name, tuple(switches), tuple(switches.values()))
 
 
 def define(source: str) -> Callable[..., Any]:

@@ -161,6 +161,12 @@ def test_begin_lesson_must_be_given_every_parameter(tiny_repository):
     assert "must also be given size, mode" in done.stderr
 
 
+@pytest.mark.parametrize("number", [0, None, ["00"], True])
+def test_a_number_that_is_no_text_is_said(number):
+    with pytest.raises(LessonError, match='write the number as text, such as "00"'):
+        lessons.begin_lesson(number, device="auto")
+
+
 def test_a_lesson_error_in_ipython_is_one_message_without_a_traceback(tiny_repository):
     code = (
         "from IPython.core.interactiveshell import InteractiveShell\n"

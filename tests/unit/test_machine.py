@@ -76,6 +76,15 @@ def test_driver_that_does_not_answer_is_quoted(commands, code):
     assert why == "nvidia-smi finds no card: Failed to initialize NVML: mismatch"
 
 
+def test_a_driver_that_hangs_is_asked_once(commands, monkeypatch, tmp_path):
+    monkeypatch.setattr(machine, "ANSWER_S", 0.5)
+    log = tmp_path / "asked"
+    commands("nvidia-smi", f"echo x >> {log}; exec /bin/sleep 600")
+    cards, why = machine.look_for_cards()
+    assert cards == () and why == "nvidia-smi did not answer in 0.5 s"
+    assert log.read_text() == "x\n"
+
+
 def test_no_driver_is_said_in_one_line(commands):
     cards, why = machine.look_for_cards()
     assert cards == () and "any other GPU counts as none" in why and "\n" not in why
@@ -172,6 +181,19 @@ def test_compiler_is_found_in_the_order_of_inductor(commands, monkeypatch):
     mine = commands("my-g++", "echo mine 1.0")
     monkeypatch.setenv("CXX", "my-g++")
     assert machine.find_compiler() == (str(mine), "mine 1.0")
+
+
+@pytest.mark.parametrize("value", ["/nonexist/g++", "", "ccache g++", "broken-g++"])
+def test_a_cxx_that_does_not_start_is_not_passed_over(commands, monkeypatch, value):
+    commands("g++", "echo g++ 12")
+    commands("broken-g++", "exit 1")
+    assert machine.broken_cxx() == ""
+    monkeypatch.setenv("CXX", value)
+    assert machine.find_compiler() is None  # Inductor takes $CXX and nothing else
+    said = machine.broken_cxx()
+    assert said.startswith(f"CXX={value} does not start") and "`unset CXX`" in said
+    monkeypatch.setenv("CXX", "g++")
+    assert machine.broken_cxx() == ""
 
 
 def test_compiler_that_does_not_start_is_none(commands):

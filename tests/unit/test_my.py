@@ -70,6 +70,89 @@ def test_fill_copies_lessons_labs_and_drawings_once(root):
     assert all_files(root) == before
 
 
+def tracked_files(root: Path) -> dict[Path, bytes]:
+    files = [*(root / "notebooks").rglob("*"), *(root / "labs").rglob("*")]
+    return {path: path.read_bytes() for path in files if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["my", "my/notebooks", "my/notebooks/figures"])
+@pytest.mark.parametrize("call", [["fill"], ["reset", "LESSON=00"]])
+def test_a_file_or_dead_link_where_a_folder_belongs_is_one_message(root, name, call, capsys):
+    for make in (lambda p: p.write_text("mine"), lambda p: p.symlink_to("nowhere")):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        make(root / name)
+        assert my.main(call, root) == 2
+        said = capsys.readouterr().err
+        assert said == f"helpers.my: {name} is no folder: move it away and run this again\n"
+        (root / name).unlink()
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [("my", "."), ("my", "notebooks"), ("my/notebooks", "../notebooks"),
+     ("my/notebooks/figures", "../../notebooks/figures")],
+)  # fmt: skip
+@pytest.mark.parametrize("call", [["fill"], ["reset", "LESSON=00"]])
+def test_a_folder_that_leads_to_the_tracked_files_is_refused(root, name, target, call, capsys):
+    before = tracked_files(root)
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).symlink_to(target, target_is_directory=True)
+    assert my.main(call, root) == 2
+    said = capsys.readouterr().err
+    assert f"{name} is a link to tracked files" in said and said.count("\n") == 1
+    assert tracked_files(root) == before
+
+
+def test_a_folder_of_ones_own_elsewhere_may_be_linked(root, tmp_path_factory):
+    (root / "my").symlink_to(tmp_path_factory.mktemp("elsewhere"), target_is_directory=True)
+    assert f"new: my/{NAME}" in my.fill(root)
+
+
+@pytest.mark.parametrize("kind", ["link", "link to another", "hard link"])
+@pytest.mark.parametrize("call", [["fill"], ["reset", "LESSON=00"]])
+def test_a_copy_that_is_a_link_to_a_tracked_file_becomes_a_copy(root, kind, call, capsys):
+    before, copy = tracked_files(root), root / "my" / NAME
+    copy.parent.mkdir(parents=True)
+    if kind == "hard link":
+        os.link(root / NAME, copy)
+    else:
+        copy.symlink_to(root / (NAME if kind == "link" else "labs/03_repair.ipynb"))
+    assert my.main(call, root) == 0
+    assert NAME in capsys.readouterr().out
+    assert not copy.is_symlink() and MARK in copy.read_text()
+    copy.write_text("an edit")
+    assert tracked_files(root) == before
+    assert not list(copy.parent.glob("*.kept-*"))
+
+
+def test_a_folder_named_like_the_lesson_is_said_and_the_others_are_filled(root, capsys):
+    (root / "my" / NAME / "mine").mkdir(parents=True)
+    said = f"my/{NAME} is a folder and no file: move it away and run this again"
+    lines = my.fill(root)
+    assert said in lines and "new: my/labs/03_repair.ipynb" in lines
+    assert my.main(["reset", "LESSON=00"], root) == 2
+    assert capsys.readouterr().err == f"helpers.my: {said}\n"
+    assert (root / "my" / NAME / "mine").is_dir()
+
+
+def test_an_empty_copy_is_filled_again(root):
+    for again in (lambda: my.fill(root), lambda: my.reset("00", root)):
+        my.fill(root)
+        (root / "my" / NAME).write_bytes(b"")
+        assert any(f"my/{NAME}" in line for line in again())
+        assert MARK in (root / "my" / NAME).read_text()
+        assert not list((root / "my/notebooks").glob("*.kept-*"))
+    (root / "my" / NAME).write_bytes(b"")
+    assert f"in place of an empty file: my/{NAME}" in my.fill(root)
+
+
+def test_reset_without_a_lesson_is_one_line(root, capsys):
+    assert my.main(["reset"], root) == 2
+    assert capsys.readouterr().err == (
+        "helpers.my: say which one: reset LESSON=03, or reset LAB=03\n"
+    )
+
+
 def test_only_cells_with_stored_outputs_are_marked_and_the_mark_comes_first(root):
     my.fill(root)
     notebook = nbformat.read(root / "my" / NAME, as_version=4)
@@ -80,6 +163,36 @@ def test_only_cells_with_stored_outputs_are_marked_and_the_mark_comes_first(root
     assert stored.outputs[1].text == "1\n"
     assert silent.outputs == []
     assert MARK not in (root / NAME).read_text()
+
+
+def test_answers_are_folded_between_predict_and_explain(root):
+    path = root / NAME
+    notebook = nbformat.read(path, as_version=4)
+    cells = []
+    for text in (
+        "**Predict.** What?",
+        "**Inspect.** Look.",
+        "**Explain.** So.",
+        "**Predict.** And?",
+    ):
+        cells.append(nbformat.v4.new_markdown_cell(text))
+        outputs = [nbformat.v4.new_output("stream", name="stdout", text="1\n")]
+        cells.append(nbformat.v4.new_code_cell("print(1)", outputs=outputs, execution_count=1))
+    notebook.cells = cells
+    nbformat.write(notebook, path)
+    my.fill(root)
+    copied = nbformat.read(root / "my" / NAME, as_version=4).cells
+    hidden = [c.metadata.get("jupyter", {}).get("outputs_hidden", False) for c in copied[1::2]]
+    assert hidden == [True, True, False, True]
+
+
+def test_the_copy_is_signed_so_that_jupyterlab_shows_its_stored_styles(root, tmp_path, monkeypatch):
+    from nbformat.sign import NotebookNotary
+
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
+    my.fill(root)
+    copy = nbformat.read(root / "my" / NAME, as_version=4)
+    assert NotebookNotary().check_signature(copy)
 
 
 def test_an_untouched_copy_is_renewed_when_the_lesson_is_newer(root):

@@ -13,7 +13,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from helpers import authoring, lesson_run, run
+from helpers import authoring, environment, lesson_run, run
 from helpers.lesson_run import Outcome
 
 PARAMETERS = '# %% tags=["parameters"]\ndevice = "auto"\n'
@@ -122,7 +122,8 @@ def test_a_value_that_is_overwritten_is_a_failure(tiny_repository):
         (["07"], "there is no lesson '07'; the lessons are 00"),
         (["--fast"], "unrecognized arguments: --fast"),
         (["-p", "device"], "expected 2 arguments"),
-        (["--cell-timeout", "0"], "argument --cell-timeout: invalid whole_seconds value: '0'"),
+        (["--cell-timeout", "0"], "--cell-timeout: a whole number of seconds from 1 on, not '0'"),
+        (["--cell-timeout", "ten"], "a whole number of seconds from 1 on, not 'ten'"),
         (["-p", "sise", "3"], "lesson 00 has no parameter 'sise'; it has device, size, mode"),
         (["-p", "size", "big"], "size = 'big' is not possible here"),
         (["-p", "device", "tpu"], "use one of 'auto', 'cpu', 'cuda'"),
@@ -132,6 +133,21 @@ def test_a_wrong_call_runs_nothing(tiny_repository, arguments, message, capsys):
     authoring.build(tiny_repository)
     assert run.main(arguments, tiny_repository) == 2
     assert message in capsys.readouterr().err
+    assert not (tiny_repository / "runs").exists()
+
+
+def test_a_card_that_is_not_usable_is_said_before_anything_starts(
+    tiny_repository, capsys, monkeypatch
+):
+    def no_card():
+        raise RuntimeError("This needs an NVIDIA card, and here there is none.")
+
+    monkeypatch.setattr(environment, "require_cuda", no_card)
+    authoring.build(tiny_repository)
+    assert run.main(["-p", "device", "cuda"], tiny_repository) == 2
+    assert capsys.readouterr().err == (
+        "helpers.run: This needs an NVIDIA card, and here there is none.\n"
+    )
     assert not (tiny_repository / "runs").exists()
 
 

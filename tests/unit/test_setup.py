@@ -87,6 +87,8 @@ def one_line(capsys) -> str:
         (["lab", "--no-browser"], "--no-browser (what Jupyter gets comes after --)"),
         (["wheels"], "such as: make wheels DIR=wheels"),
         (["wheels", "a", "b"], "one folder"),
+        (["install", "extra"], "install takes only options of the set-up, and extra is none"),
+        (["install", "--", "extra"], "install takes only options of the set-up"),
     ],
 )
 def test_a_wrong_call_is_one_line_and_exit_2(capsys, arguments, says):
@@ -100,6 +102,71 @@ def test_what_belongs_to_the_command_keeps_its_order():
     options = setup.parse(["run", "--torch", "2.7.1", "00", "--", "-p", "device", "--torch"])
     assert (options.command, options.torch) == ("run", "2.7.1")
     assert options.rest == ["00", "-p", "device", "--torch"]
+
+
+@pytest.fixture
+def fresh(target, monkeypatch):
+    """A clone with lessons 00 and 03 and no environment; setting one up fails the test."""
+    for folder in ("notebooks/src", "notebooks"):
+        (target.root / folder).mkdir(exist_ok=True, parents=True)
+    for name in ("00_first", "03_other"):
+        header = f"# ---\n# title: {name}\n# minutes: 5\n# needs: nothing\n# ---\n"
+        cell = '\n# %% tags=["parameters"]\ndevice = "auto"\n'
+        (target.root / "notebooks/src" / f"{name}.py").write_text(header + cell)
+        (target.root / "notebooks" / f"{name}.ipynb").write_text('{"cells": []}')
+    monkeypatch.setattr(setup, "Target", lambda **given: Target(root=target.root, **given))
+    monkeypatch.setattr(setup, "make", lambda target: pytest.fail("this sets up"))
+    for name in ("check_compiler", "check_cards"):
+        monkeypatch.setattr(setup, name, lambda *_: None)
+    return target
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["reset"], "say which one: reset LESSON=03"),
+        (["reset", "LESSON=99"], "there is no lesson '99'; there are: 00, 03"),
+        (["reset", "--", "LAB=01"], "there is no lab '01'"),
+        (["run", "99"], "there is no lesson '99'; the lessons are 00, 03"),
+        (["run", "--", "00", "-p", "sise", "3"], "lesson 00 has no parameter 'sise'"),
+        (["execute", "99"], "there is no lesson '99'"),
+        (["record", "--", "--device", "cpu", "--cell-timeout", "9", "98"], "no lesson '98'"),
+        (["build", "--", "--help"], "to see the options of build, set up first"),
+    ],
+)
+def test_a_wrong_call_on_a_fresh_clone_sets_nothing_up(fresh, capsys, arguments, says):
+    assert setup.main(arguments) == 2
+    assert says in one_line(capsys)
+    assert sorted(path.name for path in fresh.root.iterdir()) == ["notebooks", "requirements.txt"]
+
+
+@pytest.mark.parametrize("arguments", [["run", "0"], ["execute", "--device", "cpu", "03"]])
+def test_a_right_call_on_a_fresh_clone_goes_on_to_the_set_up(fresh, arguments):
+    with pytest.raises(pytest.fail.Exception, match="this sets up"):
+        setup.main(arguments)
+
+
+def test_reset_needs_no_environment(fresh, capsys):
+    assert setup.main(["reset", "LESSON=3"]) == 0
+    assert capsys.readouterr().out == "put back my/notebooks/03_other.ipynb\n"
+    assert (fresh.root / "my/notebooks/03_other.ipynb").is_file() and not fresh.venv.exists()
+
+
+def test_the_options_of_a_command_itself(fresh, capsys):
+    with pytest.raises(SystemExit):
+        setup.main(["run", "--help"])
+    assert "python3 -m helpers.setup run -- --help" in capsys.readouterr().out
+    assert setup.main(["run", "--", "--help"]) == 0
+    assert "--cell-timeout SECONDS" in capsys.readouterr().out
+
+
+def test_run_as_a_file_says_how_to_start_it():
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(ROOT / "helpers" / "setup.py"), "lab"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "type: python3 -m helpers.setup lab" in done.stderr
 
 
 # --- the machine ---------------------------------------------------------------------------------
@@ -124,7 +191,15 @@ def test_no_compiler(monkeypatch, tmp_path):
         setup.check_compiler()
 
 
+def test_a_cxx_that_does_not_start(monkeypatch):
+    monkeypatch.setenv("CXX", "/nonexist/g++")
+    monkeypatch.setattr(machine, "has_python_headers", lambda: True)
+    with pytest.raises(SetupError, match=r"CXX=/nonexist/g\+\+ does not start.*`unset CXX`"):
+        setup.check_compiler()
+
+
 def test_no_python_headers(monkeypatch):
+    monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(machine, "find_compiler", lambda: ("g++", "12"))
     monkeypatch.setattr(machine, "has_python_headers", lambda: False)
     with pytest.raises(SetupError, match=r"There is no Python\.h, .*python3-dev"):
@@ -142,6 +217,7 @@ def test_one_can_go_on_without(monkeypatch, target, missing):
     monkeypatch.setattr(machine, "look_for_cards", lambda: (cards, ""))
     monkeypatch.setattr(machine, "has_python_headers", lambda: True)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(SetupError, match=f"make lab FLAGS=--without-{missing}"):
         setup.prepare(target, setup.parse(["lab"]))
     assert made == []
@@ -387,6 +463,26 @@ def test_here_names_what_is_missing(target, monkeypatch):
     assert install.missing_pins('x==1 ; python_version == "3.10"\n') == []
 
 
+def test_here_names_all_and_the_torch_that_would_do(target, monkeypatch):
+    pins = "".join(f"\nmissing{number}==1.0" for number in range(6))
+    here = Target(root=target.root, here=True)
+    installed = {"torch": "2.7.1"}
+    monkeypatch.setattr(install, "_installed", lambda name: installed.get(name, ""))
+    (target.root / "requirements.txt").write_text("torch==2.11.0\n")
+    with pytest.raises(SetupError) as error:
+        install.is_ready(here)
+    assert "packages: torch 2.11.0; its torch 2.7.1 is supported too: add --torch 2.7.1" in (
+        str(error.value)
+    )
+    assert install.is_ready(Target(root=target.root, here=True, torch="2.7.1"))
+    (target.root / "requirements.txt").write_text("torch==2.11.0" + pins)
+    installed["torch"] = "2.9.0"
+    with pytest.raises(SetupError) as error:
+        install.is_ready(here)
+    named = "torch 2.11.0, missing0 1.0, missing1 1.0, missing2 1.0, missing3 1.0 and 2 more"
+    assert named in str(error.value) and "--torch" not in str(error.value)
+
+
 # --- pip -----------------------------------------------------------------------------------------
 
 
@@ -509,7 +605,7 @@ def test_lab_keeps_token_and_loopback():
 
 
 @pytest.fixture
-def started(target, pip, monkeypatch):
+def started(fresh, target, pip, monkeypatch):
     """start("run", "00") gives the command line and the variables that the command got."""
     install.make(target)
 
@@ -530,7 +626,7 @@ def started(target, pip, monkeypatch):
         (["run", "--", "00", "-p", "device", "cuda"], "helpers.run 00 -p device cuda"),
         (["run", "00", "-p", "device", "cuda"], "helpers.run 00 -p device cuda"),
         (["test", "--", "-k", "x"], "helpers.testing -k x"),
-        (["reset", "--", "LESSON=03"], "helpers.my reset LESSON=03"),
+        (["reset", "--", "LESSON=03"], "helpers.my reset LESSON=03"),  # where it signs the copy
         (["build"], "helpers.authoring build"),
         (["record", "03"], "helpers.authoring record 03"),
     ],
