@@ -7,10 +7,14 @@ import dis
 import linecache
 import re
 import types
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _ADDRESS = re.compile(r"<code object (\S+) at 0x[^>]*>")
 _RUNNING = re.compile(r"(__compiled_fn|__resume_at_\d+|__builtins_dict_)_[\w-]+")
+_NAME = re.compile(r"(?!to \d)[^\W\d]")  # how an argument starts that is a name, and no jump
+_CALLS = {"CALL", "CALL_KW", "CALL_FUNCTION_EX"}
+_FETCHES = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_METHOD", "LOAD_ATTR")
 _NOISE = {"CACHE", "RESUME", "NOP", "PRECALL", "EXTENDED_ARG", "COPY_FREE_VARS", "MAKE_CELL"}
 
 
@@ -28,7 +32,10 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Bytecode:
-    """The instructions of one code object, in order, without those that only serve CPython."""
+    """The instructions of one code object, in order.
+
+    Left out is what only serves CPython, and the stretches in which Dynamo times itself.
+    """
 
     function: str
     filename: str
@@ -63,20 +70,68 @@ def read_bytecode(code: types.CodeType) -> Bytecode:
             # Dynamo's running numbers and addresses differ from call to call, and say nothing.
             argument = _ADDRESS.sub(r"<code \1>", _RUNNING.sub(r"\1", instruction.argrepr))
             found.append(Instruction(instruction.opname, argument, lineno))
-    return Bytecode(code.co_name, code.co_filename, tuple(found))
+    return Bytecode(code.co_name, code.co_filename, tuple(_without_timing(found)))
+
+
+def _without_timing(listing: list[Instruction]) -> list[Instruction]:
+    """Returns the instructions without the stretches in which Dynamo times itself.
+
+    torch 2.11 and 2.14 have them, 2.7 has not. One ends with the instruction after its call,
+    which keeps or drops what that gave.
+    """
+    found: list[Instruction] = []
+    stretch: list[Instruction] = []
+    for i, one in enumerate(listing):
+        following = listing[i + 1].argument if i + 1 < len(listing) else ""
+        if not stretch and "record_pregraph_bytecode" not in following:
+            found.append(one)
+            continue
+        ended = bool(stretch) and stretch[-1].name == "CALL"
+        stretch = [] if ended else [*stretch, one]
+    return [*found, *stretch]
 
 
 def align(before: Bytecode, after: Bytecode) -> tuple[tuple[str, str, str], ...]:
     """Returns rows (before, mark, after): mark "=" where both have the instruction, "-" where only
-    `before` has it, "+" where only `after` has it, "~" where one stands for the other.
+    `before` has it, "+" where only `after` has it.
+
+    Only what is equal by more than chance stands in one row: instructions with the same name as
+    argument, what works on two or more of them, and the return at the end.
     """
-    left, right = [list(map(str, listing.instructions)) for listing in (before, after)]
+    left, right = before.instructions, after.instructions
+    same = _same(left, right)
     rows: list[tuple[str, str, str]] = []
-    matcher = difflib.SequenceMatcher(a=left, b=right, autojunk=False)
-    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
-        for k in range(max(i2 - i1, j2 - j1)):
-            a = left[i1 + k] if i1 + k < i2 else ""
-            b = right[j1 + k] if j1 + k < j2 else ""
-            mark = "=" if tag == "equal" else "~" if a and b else "-" if a else "+"
-            rows.append((a, mark, b))
+    i = j = 0
+    for one, two in (*same, (len(left), len(right))):
+        rows += [(str(line), "-", "") for line in left[i:one]]
+        rows += [("", "+", str(line)) for line in right[j:two]]
+        if one < len(left):
+            rows.append((str(left[one]), "=", str(right[two])))
+        i, j = one + 1, two + 1
     return tuple(rows)
+
+
+def _same(left: Sequence[Instruction], right: Sequence[Instruction]) -> list[tuple[int, int]]:
+    """Returns the places (in left, in right) of instructions that are the same, in order."""
+    # One without a name gets a key of its own, which equals no other: it is not paired by chance.
+    keys = [
+        [(str(one),) if _NAME.match(one.argument) and one.name != "LOAD_CONST" else (side, i)
+         for i, one in enumerate(listing)]
+        for side, listing in enumerate((left, right))
+    ]  # fmt: skip
+    found: list[tuple[int, int]] = []
+    blocks = difflib.SequenceMatcher(a=keys[0], b=keys[1], autojunk=False).get_matching_blocks()
+    for block in blocks:
+        found += [(block.a + i, block.b + i) for i in range(block.size)]
+        if block.size > 1:
+            inside = left[block.a : block.a + block.size]
+            i, j = block.a + block.size, block.b + block.size
+            if i < len(left) and j < len(right) and str(left[i]) == str(right[j]):
+                # A call is the same only if what it calls was fetched here.
+                fetched = any(one.name in _FETCHES for one in inside)
+                if left[i].name not in _CALLS or fetched:
+                    found.append((i, j))
+    end = (len(left) - 1, len(right) - 1)
+    if left and right and end not in found and str(left[-1]) == str(right[-1]):
+        found.append(end)
+    return found

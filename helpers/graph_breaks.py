@@ -31,6 +31,12 @@ _SHORTHAND = (
         "Keep the value a tensor, or set torch._dynamo.config.capture_scalar_outputs = True.",
     ),
 )
+_PRINT = (
+    "print is Python's: it cannot be part of a graph",
+    "What it writes has to appear at this place, between the operations before and after it, so "
+    "one graph cannot hold both.",
+    "Take the print out, or move it before or after the compiled function.",
+)
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,8 @@ def _in_words(text: str) -> tuple[str, str, str]:
     for start, *words in _SHORTHAND:
         if text.startswith(start):
             return tuple(words)
+    if text.startswith("Failed to trace builtin operator") and "`print`" in text:
+        return _PRINT
     parts: dict[str, list[str]] = {"Explanation": [], "Hint": []}
     for line in text.splitlines():
         match = _PART.match(line)

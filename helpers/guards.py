@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +11,9 @@ from typing import Any
 # One guard in the printed tree: "| +- TENSOR_MATCH: check_tensor(...)  # code  # file:line in f".
 _LINE = re.compile(r"^[|\s]*\+- (?P<kind>[A-Z][A-Z0-9_]*): (?P<rest>.+)$")
 _USER_LINE = re.compile(r"\s{2,}# (?P<code>.*?)\s+# \S+?:(?P<lineno>\d+) in \S+")
-_SOURCE = re.compile(r"""[LG]\[(?:'[^']*'|"[^"]*")\](?:\.\w+(?!\()|\[(?:'[^']*'|"[^"]*"|\d+)\])*""")
+_SOURCE = re.compile(
+    r"""[LG]\[(?:'[^']*'|"[^"]*")\](?:\.\w+\b(?!\()|\[(?:'[^']*'|"[^"]*"|\d+)\])*"""
+)
 _ENTRY = re.compile(r"""\._(?:modules|parameters|buffers)\[(?:'|")(\w+)(?:'|")\]""")
 _TENSOR = re.compile(
     r"check_tensor\(.*?(?P<dtype>torch\.\w+), device=(?P<device>[^,]+), "
@@ -18,11 +21,14 @@ _TENSOR = re.compile(
 )
 _TYPE = re.compile(r"type=<class '(?P<name>[^']+)'>")
 _OBJECT = re.compile(r"___check_obj_id\(.+, (?P<value>True|False|None)\)")
+_KEY = re.compile(r"list\(dict\.keys\((?P<dict>.+?)\)\)\[(?P<index>\d+)\] == (?P<key>.+)$")
+_OWN = re.compile(r"(?P<no>not )?___dict_contains\('(?P<name>\w+)', (?P<of>.+?)(?:\.__dict__)?\)$")
 _SINGLETONS = {id(value): str(value) for value in (True, False, None)}
 
 # Assumptions about the surroundings and not about one value: kind, words.
 _AMBIENT = {
-    "GLOBAL_STATE": "grad mode, autocast, deterministic algorithms and default dtype are as then",
+    "GLOBAL_STATE": "grad mode (torch.no_grad()), autocast, deterministic algorithms and default "
+    "dtype are as then",
     "DEFAULT_DEVICE": "the default device is as then",
     "TORCH_FUNCTION_MODE_STACK": "no other torch function mode is active than then",
     "NO_TENSOR_ALIASING": "these arguments are different tensors",
@@ -83,7 +89,10 @@ def _guard(kind: str, rest: str) -> Guard:
         kind = kind if kind in _AMBIENT else "AMBIENT"
     found = _SOURCE.search(text)
     if kind in _AMBIENT or found is None:
-        words = _AMBIENT.get(kind, f"the surroundings are as then: {readable(text)}")
+        if "top_saved_tensors_hooks" in text:
+            words = "the hooks on tensors saved for backward are as then"
+        else:
+            words = _AMBIENT.get(kind, f"the surroundings are as then: {readable(text)}")
         return Guard("", words, kind, text, lineno, line)
     source = readable(found[0])
     return Guard(source, _words(kind, text, source), kind, text, lineno, line)
@@ -120,10 +129,28 @@ def _tensor(text: str, source: str) -> str | None:
     sizes = [part.strip() for part in match["size"].split(",") if part.strip()]
     shape = ", ".join("any" if size == "None" else size for size in sizes)
     shape += "," if len(sizes) == 1 else ""
+    layout = _layout(sizes, [part.strip() for part in match["stride"].split(",") if part.strip()])
     device = "the CPU" if match["device"] == "None" else f"cuda:{match['device']}"
     grad = "requires a gradient" if match["grad"] == "True" else "requires no gradient"
     dtype = match["dtype"].removeprefix("torch.")
-    return f"{source} is a {dtype} tensor of shape ({shape}) on {device} that {grad}"
+    kind = f"{'an' if dtype[0] in 'aeio' else 'a'} {dtype} tensor"
+    return f"{source} is {kind} of shape ({shape}){layout} on {device} that {grad}"
+
+
+def _layout(sizes: list[str], strides: list[str]) -> str:
+    """Returns the layout in memory as ", contiguous," or ", strides (1, 8),".
+
+    Empty where a stride is not fixed: what must hold for it then stands in guards of its own.
+    """
+    if not strides or not all(part.isdigit() for part in strides):
+        return ""
+    # The strides of a contiguous tensor follow from all sizes but the first.
+    inner = [int(size) if size.isdigit() else None for size in sizes[1:]]
+    if None not in inner:
+        plain = [math.prod(max(size, 1) for size in inner[i:]) for i in range(len(sizes))]
+        if plain == list(map(int, strides)):
+            return ", contiguous,"
+    return f", strides ({', '.join(strides)}{',' if len(strides) == 1 else ''}),"
 
 
 def _same_object(text: str, source: str) -> str:
@@ -146,11 +173,27 @@ def _missing_attribute(text: str, source: str) -> str:
 
 
 def _equal(text: str, source: str) -> str:
+    key = _KEY.search(text)
+    if key:
+        place = int(key["index"]) + 1
+        return f"key number {place} of {readable(key['dict'])} is {key['key']}"
     return readable(text).replace(" == ", " equals ", 1)
 
 
 def _length(text: str, source: str) -> str:
+    if text.startswith("not "):
+        return f"{source} is empty"
     return readable(text).replace(" == ", " is ", 1)
+
+
+def _contains(text: str, source: str) -> str | None:
+    match = _OWN.search(text)
+    if match is None:
+        return None
+    of, name = readable(match["of"]), match["name"]
+    if "__dict__" in text:
+        return f"{of} has {'no' if match['no'] else 'an'} attribute {name} of its own"
+    return f"{of} has {'no' if match['no'] else 'a'} key {name!r}"
 
 
 _WRITERS: dict[str, Callable[[str, str], str | None]] = {
@@ -171,6 +214,7 @@ _WRITERS: dict[str, Callable[[str, str], str | None]] = {
     "SEQUENCE_LENGTH": _length,
     "TUPLE_ITERATOR_LEN": _length,
     "DICT_LENGTH": _length,
+    "DICT_CONTAINS": _contains,
     "NO_HASATTR": _missing_attribute,
     "DIMENSION_DYNAMIC_MARKING_GUARD": _missing_attribute,
 }

@@ -111,7 +111,10 @@ def _triton() -> Requirement:
 
 def _compiler() -> Requirement:
     from helpers.environment import compiler_text
+    from helpers.machine import broken_cxx
 
+    if broken_cxx():
+        return Requirement("C++ compiler", "CXX is set and does not start", broken_cxx())
     found = compiler_text()
     if found:
         return Requirement("C++ compiler", found)

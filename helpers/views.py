@@ -52,58 +52,82 @@ def graph_view(
     text = ""
     try:
         text = source_text(source)
-        with running() as printed:
-            fn = define(text)
-            given: dict[str, Any] = dict(make_inputs(fn, shape, dtype, device))
-            switches = read_function(text).switches
-            if switch is not None and switches:
-                given[switches[0]] = switch
-            whole = capture_graphs(fn, kwargs=given, compile_options={"fullgraph": True})
-            stop = whole.changes_behaviour
-            if stop is not None:
-                printed.seek(0)
-                printed.truncate()
-                whole = capture_graphs(fn, kwargs=given)
+        seen = capture_typed(text, shape, dtype, switch, device)
     except (Exception, SystemExit, KeyboardInterrupt, TooLong) as error:
-        return _problem_view(explain(error, text))
-    return _view(whole, stop, text, previous, printed.getvalue())
+        return problem_view(explain(error, text))
+    return _view(seen, previous)
 
 
-def _problem_view(text: str) -> GraphView:
+@dataclass(frozen=True)
+class TypedCapture:
+    """What the last function in `text` gave: `stop` is why one graph was not enough (else None),
+    `printed` what the function wrote.
+    """
+
+    text: str
+    capture: Capture
+    stop: Exception | None
+    printed: str
+
+    def notices(self) -> list[tuple[str, str]]:
+        """Returns what the learner should know beside the graphs, as (kind, text)."""
+        found = [("warning", _break_text(self.stop, self.text))] if self.stop is not None else []
+        if not self.capture.graphs:
+            found.append(
+                ("note", "Nothing here is an operation on tensors that Dynamo could keep.")
+            )
+        if self.printed:
+            found.append(("note", f"your function printed: {self.printed.strip()[:300]}"))
+        return found
+
+
+def capture_typed(
+    text: str, shape: Sequence[int], dtype: str, switch: bool | None = None, device: str = "cpu"
+) -> TypedCapture:
+    """Captures the last function in `text` as `graph_view` describes; raises what the text raises.
+
+    An endless run ends in TooLong, `sys.exit` in SystemExit: catch these too.
+    """
+    with running() as printed:
+        fn = define(text)
+        given: dict[str, Any] = dict(make_inputs(fn, shape, dtype, device))
+        switches = read_function(text).switches
+        if switch is not None and switches:
+            given[switches[0]] = switch
+        whole = capture_graphs(fn, kwargs=given, compile_options={"fullgraph": True})
+        stop = whole.changes_behaviour
+        if stop is not None:
+            printed.seek(0)
+            printed.truncate()
+            whole = capture_graphs(fn, kwargs=given)
+    return TypedCapture(text, whole, stop, printed.getvalue())
+
+
+def problem_view(text: str) -> GraphView:
+    """Returns the view of an error that `explain` has put into words."""
     parts = text.partition("\n")
     body = f"<pre>{html.escape(parts[2])}</pre>" if parts[2] else ""
     return GraphView(wrap(notice_html(parts[0], "error"), body), f"Error: {text}")
 
 
-def _view(
-    capture: Capture, stop: Exception | None, source: str, previous: Capture | None, printed: str
-) -> GraphView:
+def _view(seen: TypedCapture, previous: Capture | None) -> GraphView:
     """Puts the parts together: what came out, what changed, breaks, then graph by graph."""
-    calls = sum(len(graph.calls) for graph in capture.graphs)
-    facts = [
-        f"{_count(len(capture.graphs), 'graph')} with {_count(calls, 'operation')}; "
-        f"the real result: {_describe(capture.result)}."
-    ]
+    capture, notices = seen.capture, seen.notices()
+    facts = [facts_text(capture)]
     new: set[tuple[int, str]] = set()
     if previous is not None:
         words, new = changes(previous, capture)
         facts.append(words)
-    notices = [("warning", _break_text(stop, source))] if stop is not None else []
-    if not capture.graphs:
-        notices.append(("note", "Nothing here is an operation on tensors that Dynamo could keep."))
-    if printed:
-        notices.append(("note", f"your function printed: {printed.strip()[:300]}"))
     graphs = [
         graph_svg(graph, {name for index, name in new if index == graph.index})
-        + details_html(f"Operations of graph {graph.index}", _op_table(graph))
+        + details_html(f"Operations of graph {graph.index}", op_table(graph))
         + details_html(f"Code of graph {graph.index}", code_html(graph.code, "python"))
         for graph in capture.graphs
     ]
-    lines = "".join(f'<p style="margin:2px 0">{html.escape(fact)}</p>' for fact in facts)
     texts = [f"{kind}: {text}" for kind, text in notices]
     texts += [str(graph_picture(graph)) for graph in capture.graphs]
     return GraphView(
-        wrap(f'<div class="tcs-facts">{lines}</div>')
+        facts_html(facts)
         + "".join(notice_html(text, kind) for kind, text in notices)
         + "".join(graphs)
         + capture.origin.html(),
@@ -112,8 +136,23 @@ def _view(
     )
 
 
-def changes(before: Capture, after: Capture) -> tuple[str, set[tuple[int, str]]]:
-    """Returns in words what differs, and which ops are new, as (graph index, op name)."""
+def facts_text(capture: Capture) -> str:
+    """Returns one sentence: graphs, operations, and what the call returned."""
+    calls = sum(len(graph.calls) for graph in capture.graphs)
+    return (
+        f"{counted(len(capture.graphs), 'graph')} with {counted(calls, 'operation')}; "
+        f"the real result: {describe(capture.result)}."
+    )
+
+
+def facts_html(facts: Sequence[str]) -> str:
+    """Returns the sentences above a view, one paragraph each."""
+    lines = "".join(f'<p style="margin:2px 0">{html.escape(fact)}</p>' for fact in facts)
+    return wrap(f'<div class="tcs-facts">{lines}</div>')
+
+
+def op_changes(before: Capture, after: Capture) -> tuple[list[tuple[int, str, str]], list[str]]:
+    """Returns the new ops, as (graph index, op name, label), and the labels of those gone."""
     old, new = _operations(before), _operations(after)
     left, added = Counter(old), []
     for index, op in ((graph.index, op) for graph in after.graphs for op in graph.calls):
@@ -122,15 +161,20 @@ def changes(before: Capture, after: Capture) -> tuple[str, set[tuple[int, str]]]
             left[label] -= 1
         else:
             added.append((index, op.name, label))
-    gone = list((Counter(old) - Counter(new)).elements())
+    return added, list((Counter(old) - Counter(new)).elements())
+
+
+def changes(before: Capture, after: Capture) -> tuple[str, set[tuple[int, str]]]:
+    """Returns in words what differs, and which ops are new, as (graph index, op name)."""
+    added, gone = op_changes(before, after)
     parts = []
     if added:
         parts.append(f"new: {', '.join(label for *_, label in added)}")
     if gone:
         parts.append(f"gone: {', '.join(gone)}")
     if len(before.graphs) != len(after.graphs):
-        parts.append(f"{len(before.graphs)} → {_count(len(after.graphs), 'graph')}")
-    one, two = _describe(before.result), _describe(after.result)
+        parts.append(f"{len(before.graphs)} → {counted(len(after.graphs), 'graph')}")
+    one, two = describe(before.result), describe(after.result)
     if one != two:
         parts.append(f"the result was {one}, now {two}")
     if not added and not gone:
@@ -155,15 +199,17 @@ def _break_text(stop: Exception, source: str) -> str:
     return f"a graph break{where}. Dynamo says: {reason}. Python runs that part itself."
 
 
-def _describe(value: Any) -> str:
+def describe(value: Any) -> str:
+    """Returns what a value is, in words: shape and dtype of a tensor, else its type."""
     if isinstance(value, torch.Tensor):
         return f"shape {tuple(value.shape)}, {str(value.dtype).removeprefix('torch.')}"
     if isinstance(value, (tuple, list)):
-        return f"{type(value).__name__} of {len(value)}: " + "; ".join(map(_describe, value[:4]))
+        return f"{type(value).__name__} of {len(value)}: " + "; ".join(map(describe, value[:4]))
     return f"a value of type {type(value).__name__}" if value is not None else "None"
 
 
-def _op_table(graph: Graph) -> str:
+def op_table(graph: Graph) -> str:
+    """Returns the table of a graph's nodes, as HTML."""
     rows = [
         (op.name, op.target, ", ".join(op.inputs), op.shape or "", op.dtype or "", op.lineno or "")
         for op in graph.ops
@@ -171,5 +217,6 @@ def _op_table(graph: Graph) -> str:
     return table_html(("name", "calls", "uses", "shape", "dtype", "line"), rows)
 
 
-def _count(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """Returns "1 graph", "2 graphs"."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -174,6 +174,20 @@ class Notebook:
         outputs = [out for cell in self.contents()["cells"] for out in cell.get("outputs", [])]
         return [f"{o['ename']}: {o['evalue']}" for o in outputs if o["output_type"] == "error"]
 
+    def assert_accessible(self) -> None:
+        """Insists that axe finds no serious fault in the outputs, and that it looked at some."""
+        from axe_playwright_python.sync_playwright import Axe
+
+        found = Axe().run(self.page, context={"include": [[".jp-OutputArea-output"]]})
+        serious = [
+            f"{fault['id']}: {node['target']} {node.get('failureSummary', '')}"
+            for fault in found.response["violations"]
+            if fault["impact"] in ("serious", "critical")
+            for node in fault["nodes"]
+        ]
+        assert serious == []
+        assert found.response["passes"], "axe looked at nothing"
+
     def picture(self, name: str) -> Path:
         """Keeps a screenshot under runs/browser and returns its path."""
         KEPT.mkdir(parents=True, exist_ok=True)

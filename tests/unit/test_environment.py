@@ -457,3 +457,10 @@ def test_importing_helpers_after_torch_loads_nothing_heavy():
                           env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
     more = {name.split(".")[0] for name in done.stdout.split()}
     assert more <= set(sys.stdlib_module_names), more
+
+
+def test_a_cxx_that_does_not_start_is_named_with_what_to_do(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    line = str(machine_check._compiler())
+    assert "CXX=no-such-compiler does not start" in line
+    assert "unset CXX" in line

@@ -5,7 +5,7 @@ import torch
 import torch._dynamo
 
 from helpers import capture_graphs
-from helpers.bytecode import align
+from helpers.bytecode import Bytecode, Instruction, align
 from helpers.guards import readable
 
 EPS = 1e-6
@@ -37,7 +37,11 @@ def guards():
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("x", "x is a float32 tensor of shape (3, 4) on the CPU that requires no gradient"),
+        (
+            "x",
+            "x is a float32 tensor of shape (3, 4), contiguous, on the CPU that requires no "
+            "gradient",
+        ),
         ("x", "no dimension of x is marked dynamic"),
         ("self.scale", "self.scale equals 2.0"),
         ("self.training", "self.training is True"),
@@ -48,10 +52,14 @@ def guards():
         ("parts", "len(parts) is 2"),
         (
             "self.norm.weight",
-            "self.norm.weight is a float32 tensor of shape (4,) on the CPU "
+            "self.norm.weight is a float32 tensor of shape (4,), contiguous, on the CPU "
             "that requires a gradient",
         ),
-        ("", "grad mode, autocast, deterministic algorithms and default dtype are as then"),
+        (
+            "",
+            "grad mode (torch.no_grad()), autocast, deterministic algorithms and default dtype "
+            "are as then",
+        ),
         ("", "the default device is as then"),
     ],
 )
@@ -82,6 +90,47 @@ def test_a_dynamic_size_is_any_and_its_range_is_a_guard():
     words = [guard.words for guard in graph.guards]
     assert any("of shape (any, any)" in text for text in words)
     assert any("x.size()[0]" in text and "SHAPE_ENV" not in text for text in words)
+    assert not any("contiguous" in text or "strides" in text for text in words)
+    sources = {guard.source for guard in graph.guards if "x.size()" in guard.words}
+    assert sources == {"x"}
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: torch.ones(8, 8), "shape (8, 8), contiguous, on"),
+        (lambda: torch.ones(8, 8).t(), "shape (8, 8), strides (1, 8), on"),
+        (lambda: torch.ones(4, 8)[:, :5], "shape (4, 5), strides (8, 1), on"),
+        (lambda: torch.ones(10)[::2], "shape (5,), strides (2,), on"),
+        (lambda: torch.ones(2, 0, 3), "shape (2, 0, 3), contiguous, on"),
+        (lambda: torch.tensor(1.0), "shape () on"),
+        (lambda: torch.ones(3, dtype=torch.int64), "an int64 tensor of shape (3,), contiguous,"),
+    ],
+)
+def test_the_layout_is_in_the_words(make, words):
+    graph = capture_graphs(lambda x: x * 2, make()).graphs[0]
+    assert any(words in guard.words for guard in graph.guards)
+
+
+def test_words_for_lists_dicts_and_hooks_are_plain():
+    seen = []
+
+    def remembers(d, x):
+        seen.append(1)
+        for key in d:
+            x = x * d[key]
+        return x
+
+    graph = capture_graphs(remembers, {"a": torch.ones(3)}, torch.ones(3)).graphs[0]
+    words = [guard.words for guard in graph.guards]
+    assert "seen is empty" in words
+    assert "key number 1 of d is 'a'" in words
+    assert not any("dict.keys" in text or "saved_tensors" in text for text in words)
+
+
+def test_a_missing_attribute_is_said_in_words(guards):
+    assert not any("___dict_contains" in guard.words for guard in guards.values())
+    assert any("has no attribute forward of its own" in guard.words for guard in guards.values())
 
 
 def test_readable_undoes_dynamos_accessors():
@@ -105,7 +154,27 @@ def test_bytecode_before_is_pythons_and_after_calls_the_graph():
     assert [a for a, _, _ in rows if a] == list(map(str, graph.bytecode_before.instructions))
     assert [b for _, _, b in rows if b] == called
     assert all(a == b for a, mark, b in rows if mark == "=")
-    assert {mark for _, mark, _ in rows} <= set("=~+-")
+    assert {mark for _, mark, _ in rows} <= set("=+-")
+
+
+def listing(*lines):
+    found = (Instruction(*line.split(" ", 1), 1) if " " in line else Instruction(line, "", 1)
+             for line in lines)  # fmt: skip
+    return Bytecode("f", "", tuple(found))
+
+
+def test_align_pairs_nothing_by_chance():
+    before = listing("LOAD_FAST x", "LOAD_CONST 0", "BINARY_SUBSCR", "CALL", "RETURN_VALUE")
+    after = listing("LOAD_FAST x", "CALL", "LOAD_CONST 0", "BINARY_SUBSCR", "RETURN_VALUE")
+    same = [a for a, mark, _ in align(before, after) if mark == "="]
+    assert same == ["LOAD_FAST x", "RETURN_VALUE"]
+
+
+def test_align_pairs_a_call_of_what_was_fetched():
+    before = listing("LOAD_FAST y", "CALL", "LOAD_GLOBAL print", "LOAD_FAST x", "CALL", "POP_TOP")
+    after = listing("LOAD_GLOBAL print", "LOAD_FAST x", "CALL", "LOAD_FAST z", "RETURN_VALUE")
+    same = [a for a, mark, _ in align(before, after) if mark == "="]
+    assert same == ["LOAD_GLOBAL print", "LOAD_FAST x", "CALL"]
 
 
 def test_breaks_are_counted_by_line_and_never_without_words():
@@ -129,6 +198,7 @@ def test_breaks_are_counted_by_line_and_never_without_words():
         assert found.fix
         assert found.filename == __file__
         assert not found.in_framework
+    assert breaks[1].reason == "print is Python's: it cannot be part of a graph"
     assert breaks[1].call_paths[0][-1] == "noisy"
     assert breaks[2].reason == "Branch on the value of a tensor"
     assert capture_graphs(lambda x: x.sin(), torch.ones(3)).breaks == ()
