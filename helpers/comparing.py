@@ -11,6 +11,9 @@ from helpers.run_settings import differences
 from helpers.timing import CONFIDENCE, RESAMPLES, SEED, MeasurementRefused, Timing, number
 
 NO_DIFFERENCE = "no difference shown"
+# Where a second program shares the core, a call takes about twice as long; at worst (threads that
+# wait for each other on busy cores) a hundred times. See is_far for what guards against that.
+FAR = 2.0
 FEWEST_SAMPLES = 3  # fewer have an interval that means nothing, however narrow it is
 # (milliseconds, share): for calls shorter than that, what two measurements of one function may
 # differ by. Measured on an H200 and its 16 cores with torch 2.11.0: five GPU functions (4 to 320 us
@@ -24,8 +27,9 @@ RUN_TO_RUN = ((0.1, 0.40), (math.inf, 0.15))
 class Comparison:
     """Two timings and their ratio: how many times as fast the candidate is, with its interval.
 
-    verdict: the finding in words; why: what it rests on; accuracy: what was checked, or why it was
-    not, in a sentence; notes: those of both timings.
+    ratio: the baseline's median time divided by the candidate's, without a unit; above 1 the
+    candidate is the faster one; verdict: the finding in words; why: what it rests on; accuracy:
+    what was checked, or why it was not, in a sentence; notes: those of both timings.
     """
 
     baseline: Timing
@@ -40,7 +44,11 @@ class Comparison:
     def summary(self) -> str:
         """Returns verdict, ratio, interval, and what the verdict rests on."""
         low, high = (number(value) for value in self.interval)
-        return f"{self.verdict} (ratio {number(self.ratio)}, {low} to {high}). {self.why}"
+        candidate, baseline = _names(self.baseline, self.candidate)
+        return (
+            f"{self.verdict} (time of {baseline} / time of {candidate} = {number(self.ratio)}, "
+            f"{low} to {high}). {self.why}"
+        )
 
     def __str__(self) -> str:
         lines = [self.summary(), self.accuracy, str(self.baseline), str(self.candidate)]
@@ -70,7 +78,9 @@ def compare(
     one rounding step of its dtype. The verdict is "no difference shown" where the intervals of
     the two medians overlap, where that of the ratio (bootstrap over both samples) holds 1, where
     the medians differ by less than `run_to_run` (a share; None: RUN_TO_RUN, as two measurements of
-    one function may), or where others used the device during one of the two.
+    one function may), or where others used the device during one of the two. Only where that is
+    all that stands against it, and the two are far apart (`is_far`), the verdict says about how
+    large the difference is, and to measure again.
     """
     differing = differences(baseline.settings, candidate.settings)
     if differing:
@@ -81,7 +91,7 @@ def compare(
         )
     accuracy = check_accuracy(baseline, candidate, reference, error_factor)
     ratio = baseline.wall_ms / candidate.wall_ms
-    interval = _ratio_interval(baseline, candidate)
+    interval = ratio_interval(baseline, candidate)
     if run_to_run is None:
         run_to_run = run_to_run_share(min(baseline.wall_ms, candidate.wall_ms))
     verdict, why = _verdict(baseline, candidate, interval, run_to_run)
@@ -89,7 +99,7 @@ def compare(
     return Comparison(baseline, candidate, ratio, interval, verdict, why, accuracy, notes)
 
 
-def _ratio_interval(baseline: Timing, candidate: Timing) -> tuple[float, float]:
+def ratio_interval(baseline: Timing, candidate: Timing) -> tuple[float, float]:
     """Returns the 95 % interval of the ratio of medians, by bootstrap over both samples."""
     if len(set(baseline.samples)) == len(set(candidate.samples)) == 1:
         ratio = baseline.wall_ms / candidate.wall_ms
@@ -113,32 +123,67 @@ def run_to_run_share(milliseconds: float) -> float:
     return next(share for limit, share in RUN_TO_RUN if milliseconds < limit)
 
 
+def is_far(baseline: Timing, candidate: Timing, interval: tuple[float, float]) -> bool:
+    """Returns whether two timings differ by so much that other programs can hardly be the reason.
+
+    The whole interval of the ratio lies beyond a factor of FAR. And as others only ever add time,
+    even the fastest call of the slower one is beyond FAR times the median of the faster one.
+    """
+    if not (interval[0] > FAR or interval[1] < 1 / FAR):
+        return False
+    faster, slower = sorted((baseline, candidate), key=lambda one: one.wall_ms)
+    return min(slower.samples) > FAR * faster.wall_ms
+
+
+def _names(baseline: Timing, candidate: Timing) -> tuple[str, str]:
+    return candidate.label or "the candidate", baseline.label or "the baseline"
+
+
 def _verdict(
     baseline: Timing, candidate: Timing, interval: tuple[float, float], allowed: float
 ) -> tuple[str, str]:
     """Returns the verdict, and in a sentence what it rests on."""
+    against = _against(baseline, candidate, interval, allowed)
     for one in (baseline, candidate):
         if one.disturbed:
-            return NO_DIFFERENCE, f"Others used the machine while {one.label or 'one'} ran."
+            others = f"Others used the machine while {one.label or 'one'} ran."
+            if against or not is_far(baseline, candidate, interval):
+                return NO_DIFFERENCE, others
+            return (
+                f"{_finding(baseline, candidate, 'about ')}, but other programs were running: "
+                "measure again before relying on it",
+                f"{others} But even the fastest call of the slower one is beyond a factor of "
+                f"{number(FAR)}.",
+            )
+    if against:
+        return NO_DIFFERENCE, against
+    rests = f"The intervals are apart, by more than the {allowed:.0%} that two runs may differ by."
+    return _finding(baseline, candidate), rests
+
+
+def _against(
+    baseline: Timing, candidate: Timing, interval: tuple[float, float], allowed: float
+) -> str:
+    """Returns what the samples themselves say against a difference; empty where nothing does."""
     if min(baseline.count, candidate.count) < FEWEST_SAMPLES:
-        return NO_DIFFERENCE, f"Fewer than {FEWEST_SAMPLES} samples of one of them."
+        return f"Fewer than {FEWEST_SAMPLES} samples of one of them."
     first, second = baseline.interval, candidate.interval
     overlap = first[0] <= second[1] and second[0] <= first[1]
     if overlap or interval[0] <= 1 <= interval[1]:
-        return (
-            NO_DIFFERENCE,
-            "The intervals of the two medians overlap, or that of the ratio holds 1.",
-        )
+        return "The intervals of the two medians overlap, or that of the ratio holds 1."
     ratio = baseline.wall_ms / candidate.wall_ms
     if 1 / (1 + allowed) <= ratio <= 1 + allowed:
-        return NO_DIFFERENCE, (
-            f"Two measurements of one and the same function may differ by {allowed:.0%}."
-        )
-    rests = f"The intervals are apart, by more than the {allowed:.0%} that two runs may differ by."
-    names = (candidate.label or "the candidate", baseline.label or "the baseline")
+        return f"Two measurements of one and the same function may differ by {allowed:.0%}."
+    return ""
+
+
+def _finding(baseline: Timing, candidate: Timing, about: str = "") -> str:
+    """Returns which of the two is faster and how many times; about: put before the figure."""
+    candidate_name, baseline_name = _names(baseline, candidate)
+    ratio = baseline.wall_ms / candidate.wall_ms
     if ratio > 1:
-        return f"{names[0]} is {number(ratio)} times as fast as {names[1]}", rests
+        return f"{candidate_name} is {about}{number(ratio)} times as fast as {baseline_name}"
     return (
-        f"{names[0]} is slower than {names[1]}: it takes {number(1 / ratio)} times as long",
-        rests,
+        f"{candidate_name} is slower than {baseline_name}: it takes {about}{number(1 / ratio)} "
+        "times as long"
     )

@@ -25,7 +25,7 @@
 # - tell whether your machine is ready, and what it can show live
 # - name the stages between a Python function and the code that a processor runs
 # - read a captured graph: which operations, from which line
-# - say why the first call of a compiled function is slow and the later ones are not
+# - say why the first call of a compiled function is slow, and which later call is slow again
 # - pick a route through the lessons
 
 # %% [markdown]
@@ -38,7 +38,8 @@
 # ## Setup
 #
 # `device` says where the lesson runs. `"auto"` takes your NVIDIA GPU if there is a usable
-# one, and your CPU otherwise. You can also write `"cpu"` or `"cuda"`.
+# one, and your CPU otherwise. You can also write `"cpu"` or `"cuda"`. What is imported from
+# `helpers` belongs to this course; everything else is PyTorch.
 
 # %% tags=["parameters"]
 device = "auto"
@@ -48,7 +49,7 @@ import math
 
 import torch
 
-from helpers import begin_lesson, capture_graphs, measure, preflight, progress
+from helpers import begin_lesson, capture_graphs, compare, measure, preflight, progress
 
 device = begin_lesson("00", device=device)
 
@@ -82,7 +83,8 @@ pipeline_picture()
 # %% [markdown]
 # Whatever a lesson shows, it says where it comes from: **live** (made just now, here),
 # **cross-target** (made just now, for a GPU that is not here) or **recorded** (made earlier,
-# on a GPU that is named). A recorded time is never shown as if it were yours.
+# on a GPU that is named). A recorded time is never shown as if it were yours. Outputs that
+# came with this page say so: "stored from ..."; they were live there and then.
 
 # %% [markdown]
 # ## Capture a graph
@@ -121,7 +123,7 @@ capture
 # **Inspect.** Inputs are at the top, the result is at the bottom, and an arrow means "is used
 # by". Each colour is one line of your function; the number in the box says which one.
 # `matmul` is Python's name for `@`, and `truediv` for `/`. Open *Its code* to read the same
-# graph as Python.
+# graph as Python: can you find `math.sqrt`'s answer in it?
 
 # %% tags=["nbval-check-output"]
 [graph] = capture.graphs
@@ -136,8 +138,9 @@ print("the result is what plain PyTorch gives:", same)
 # %% [markdown]
 # **Explain.** One graph, five operations. The `if` is gone: `causal` was `False`, so Dynamo
 # walked past it, and noted that this graph holds only while `causal` is `False`. Such a
-# note is called a *guard*. `math.sqrt` is gone too: it works on a plain number, so Dynamo
-# did the sum once and kept the answer, 8.0. **Only tensor operations end up in the graph.**
+# note is called a *guard*; there is one for the shape and the type of each tensor, too.
+# `math.sqrt` is gone as well: it works on a plain number, so Dynamo did the sum once and
+# kept the answer, 8.0. **Only tensor operations end up in the graph.**
 
 # %% [markdown]
 # **Predict.** Now with `causal=True`. How many graphs, and which operations are new?
@@ -167,14 +170,13 @@ print("new:", [op.target for op in causal_graph.calls if op.target not in names]
 # and by how much?
 
 # %%
+from helpers import reset_compiler
+
+reset_compiler()  # so that this cell shows a first call however often you run it
 compiled = torch.compile(attention)
 with progress("compiling, then timing", expected_s=60 if device == "cpu" else 30):
     timing = measure(compiled, q, k, v)
 timing
-
-# %% tags=["nbval-check-output"]
-agree = torch.allclose(compiled(q, k, v), attention(q, k, v), atol=1e-4)
-print("compiled and plain PyTorch agree:", agree)
 
 # %%
 ratio = timing.first_call_s * 1000 / timing.wall_ms
@@ -182,17 +184,52 @@ print(f"the first call took as long as {ratio:,.0f} later ones")
 
 # %% [markdown]
 # **Explain.** `torch.compile` itself returned at once. The work happened inside the *first
-# call*: capture, code generation, building. Later calls only check the guards and run the
-# code that is already there. So a compiled function has to be called often enough to earn
-# its first call back, and only if its later calls are faster than plain PyTorch's. Measuring
-# that fairly is a lesson of its own.
+# call*: capture, code generation, building. Later calls run the code that is already there.
+# Of those calls, the line above gives the middle time, and in brackets how far it may be off.
+# If the wait was long: next time it is shorter, because the code is also kept on disk.
 #
-# If the wait was long: it is shorter next time, because the code is kept on disk.
+# Is it faster than plain PyTorch? And is the answer still right?
+
+# %%
+plain = measure(attention, q, k, v)
+compare(plain, timing)
+
+# %% tags=["nbval-check-output"]
+agree = torch.allclose(compiled(q, k, v), attention(q, k, v), atol=1e-4)
+print("compiled and plain PyTorch agree:", agree)
+
+# %% [markdown]
+# **Explain.** "No difference shown" is an honest answer: for a function as small as this, on
+# a busy machine, there may be none. A compiled function pays only if its later calls are
+# faster *and* there are enough of them to earn the first call back. Lesson 01 goes on there.
+#
+# **Predict.** We call `compiled` again, then with `causal=True`, then with `causal=True` once
+# more. Which of the three is slow, and why?
+
+# %%
+from helpers import compilation_count
+
+compiles = []
+with progress("three more calls", expected_s=30):
+    for flag in (False, True, True):
+        before = compilation_count()
+        compiled(q, k, v, causal=flag)
+        compiles.append((flag, compilation_count() - before))
+
+# %% tags=["nbval-check-output"]
+for flag, count in compiles:
+    print(f"causal={flag}: compiled {count} times")
+
+# %% [markdown]
+# **Explain.** Before it runs anything, a compiled function checks its guards. The first call
+# here passed them. The second did not, since `causal` had changed: so it was captured and
+# compiled anew, a *recompile*, and was as slow as a first call. Your results are right in
+# either case. The third found the new code, and passed its guards.
 
 # %% [markdown]
 # ## Explore it
 #
-# First the view as it starts, without controls, so that it also shows where nothing runs.
+# First the panel's starting view without its controls, for readers of a page that cannot run.
 
 # %%
 from helpers import graph_view
@@ -200,14 +237,15 @@ from helpers import graph_view
 graph_view(attention, shape=(4, 128, 64), device=device)
 
 # %% [markdown]
-# Now the same with controls. Edit the text, then press **Tab** (or *Show the graph*). Every
-# argument without a default gets a random tensor. What changed is said in words and marked
-# "new". Things to try:
+# Now with controls (run the cell with **Ctrl+Enter** to stay here; after a restart, run it
+# again). Edit the text, then press **Shift+Enter** or *Show the graph*. Every argument without
+# a default gets a random tensor. What changed is said in words and marked "new". Try:
 #
 # - tick `causal`, then untick it
 # - change the rows: which shapes follow, and which operations?
 # - replace `torch.softmax(scores, dim=-1)` by `torch.relu(scores)`
-# - put `print(scores.sum())` before the `return`: one graph becomes two
+# - put `print(scores.sum())` before the `return`: a *graph break*. Python does that line, and a
+#   new graph begins after it; the result stays right
 # - type a function of your own, or break this one on purpose
 
 # %% tags=["widget"]
@@ -250,8 +288,15 @@ graph_panel(attention, shape=(4, 128, 64), device=device)
 # <details><summary>4. Your laptop has no GPU. Which of these can it make itself: FX graphs,
 # Triton kernels, GPU times?</summary>
 #
-# FX graphs: live. Triton kernels: cross-target, wherever the Triton compiler installs (Linux
-# and WSL2). GPU times: no; they are recorded, and the page says on which GPU.
+# FX graphs: live. Triton kernels, which are code for a GPU: cross-target, if the picture at the
+# top says so. GPU times: no; they are recorded, and the page says on which GPU.
+# </details>
+#
+# <details><summary>5. You call a compiled function with a tensor of another type than before,
+# and then once more. What happens?</summary>
+#
+# The guard on the type fails, so the first of the two calls compiles anew and is slow. The
+# second finds the new code and is fast.
 # </details>
 
 # %% [markdown]
@@ -260,8 +305,9 @@ graph_panel(attention, shape=(4, 128, 64), device=device)
 # - `preflight()` says whether the machine is ready; the picture says what is live on it.
 # - Python → TorchDynamo → graph and guards → AOTAutograd → TorchInductor → kernels.
 # - In a graph, inputs are on top, and each operation carries the line it came from.
-# - The first call compiles; later calls check guards and run.
-# - Routes for 90 minutes, half a day and a day are above.
+# - The first call compiles. Later calls check guards and run; a call that fails a guard compiles
+#   anew.
+# - Routes through the lessons that exist are above.
 
 # %% [markdown]
 # ## In practice

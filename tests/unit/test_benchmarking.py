@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
+import itertools
 import statistics
 import threading
 import traceback
 import types
+import warnings
 
 import pytest
 import torch
@@ -100,7 +103,9 @@ def test_a_module_a_method_and_a_closure():
 def test_without_repeats_the_seconds_decide():
     made = measure(Counting(), torch.ones(2), seconds=1e-9)
     assert made.count == benchmarking.FEWEST_SAMPLES
-    assert any("Only 3 samples" in note for note in made.notes)
+    assert any("Only 3 samples:" in note for note in made.notes)
+    made = measure(Counting(), torch.ones(2), repeats=1)
+    assert any("Only 1 sample:" in note for note in made.notes)
 
 
 def test_it_takes_the_turn_of_its_device_and_says_what_for(monkeypatch):
@@ -130,6 +135,28 @@ def test_wrong_calls_say_what_to_write():
     for seconds in (0, -1, "2"):
         with pytest.raises(ValueError, match="seconds"):
             measure(Counting(), torch.ones(2), seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "says"),
+    [
+        ({"seconds": float("inf")}, ValueError, "seconds is a number above 0, and not infinite"),
+        ({"seconds": float("nan")}, ValueError, "seconds is a number above 0"),
+        ({"seconds": True}, ValueError, "seconds is a number above 0"),
+        ({"timeout_s": "a"}, ValueError, "timeout_s is a number of seconds from 0 on; got 'a'"),
+        ({"timeout_s": -1}, ValueError, "timeout_s is a number of seconds from 0 on; got -1"),
+        ({"timeout_s": float("inf")}, ValueError, "timeout_s is a number of seconds"),
+        ({"repeats": True}, ValueError, "repeats is a whole number from 1 on"),
+        ({"label": 3}, TypeError, "label is a text"),
+        ({"kwargs": [1]}, TypeError, "kwargs is a dictionary by name"),
+        ({"kwargs": {1: 2}}, TypeError, "kwargs is a dictionary by name"),
+    ],
+)
+def test_each_wrong_option_is_one_line_and_calls_nothing(given, error, says):
+    counting = Counting()
+    with pytest.raises(error, match=says) as caught:
+        measure(counting, torch.ones(2), **given)
+    assert counting.calls == 0 and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("at", [1, 2, 40])
@@ -175,6 +202,105 @@ def test_compiling_without_end_is_refused():
         measure(fn, torch.ones(2), repeats=3)
 
 
+@pytest.fixture
+def reset():
+    """Forgets what the test compiled."""
+    yield torch.compiler.reset
+    torch.compiler.reset()
+
+
+def grows(compiled):
+    """A function that calls `compiled` with a new shape each time."""
+    length = itertools.count(2)
+    return lambda: compiled(torch.ones(next(length)))
+
+
+def test_a_function_past_its_recompile_limit_is_refused_until_a_reset(reset):
+    def add(x):
+        return x + 1
+
+    compiled = torch.compile(add, backend="eager", dynamic=False)
+    with refusal("'add' .*recompile limit and runs uncompiled", "ordinary Python", "reset_comp"):
+        measure(grows(compiled), repeats=3)
+    for fn in (compiled, lambda x: compiled(x)):
+        with refusal("'add' .*recompile limit"):
+            measure(fn, torch.ones(50), repeats=3)
+    assert measure(add, torch.ones(50), repeats=3).count == 3  # what it was compiled from is fine
+    reset()
+    assert measure(compiled, torch.ones(50), repeats=3).count == 3
+
+
+def test_a_recompile_limit_between_the_samples_is_refused(reset):
+    compiled = torch.compile(lambda x: x * 2, backend="eager", dynamic=False)
+    number = itertools.count(1)
+
+    def fn():
+        call = next(number)
+        return [compiled(torch.ones(n)) for n in range(2, 20 if call == 40 else 3)]
+
+    with refusal("recompile limit"):
+        measure(fn, repeats=60)
+
+
+def test_a_module_past_its_recompile_limit_is_refused(reset):
+    class Add(torch.nn.Module):
+        def forward(self, x):
+            return x + 1
+
+    model = Add()
+    compiled = torch.compile(model, backend="eager", dynamic=False)
+    for length in range(2, 20):
+        compiled(torch.ones(length))
+    with refusal("'forward' .*recompile limit"):
+        measure(compiled, torch.ones(50), repeats=3)
+    assert measure(model, torch.ones(50), repeats=3).count == 3
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: iter([1, 2]), "argument 1, a list_iterator"),
+        (lambda: (n for n in range(3)), "argument 1, a generator"),
+        (lambda: map(abs, [1]), "argument 1, a map"),
+    ],
+)
+def test_an_argument_that_one_call_uses_up_is_refused(make, name):
+    calls = []
+    with refusal("uses up " + name, "doing nothing", "Pass a list"):
+        measure(lambda items: calls.append(sum(items)), make(), repeats=3)
+    assert calls == []
+    with refusal("argument items, a"):
+        measure(lambda items: sum(items), kwargs={"items": make()}, repeats=3)
+    endless = itertools.count()
+    assert measure(lambda n: next(n), endless, repeats=3).count == 3
+
+
+async def later(x):
+    return x + 1
+
+
+def one_by_one(x):
+    yield x + 1
+
+
+@pytest.mark.parametrize(
+    ("fn", "kind"),
+    [(later, "coroutine"), (one_by_one, "generator"), (lambda x: map(abs, [x]), "map")],
+)
+def test_a_result_whose_code_has_not_run_is_refused(fn, kind):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # such as: was never awaited
+        with refusal(f"returned a {kind}", "of making it", r"list\(f\(x\)\)"):
+            measure(fn, torch.ones(2), repeats=3)
+        gc.collect()
+
+
+def test_meta_tensors_are_timed_and_said_to_have_no_values():
+    made = measure(lambda: torch.ones(3, device="meta"), repeats=3)
+    assert made.count == 3 and made.result is None
+    assert any("meta device" in note and "not checked" in note for note in made.notes)
+
+
 def test_many_recompiles_before_the_samples_are_a_note():
     compiled = torch.compile(lambda x, k: x * k, backend="eager", dynamic=False)
     number = iter(range(1000))
@@ -192,7 +318,7 @@ def set_precision(_):
         ("grad mode", lambda x: torch.set_grad_enabled(False)),
         ("threads", lambda x: torch.set_num_threads(torch.get_num_threads() + 1)),
         ("deterministic", lambda x: torch.use_deterministic_algorithms(True)),
-        ("TF32|matrix product precision", set_precision),
+        ("(TF32|matrix product precision)", set_precision),
         ("cudnn.benchmark", lambda x: setattr(torch.backends.cudnn, "benchmark", True)),
         ("strides", lambda x: x.t_()),
         ("shapes", lambda x: x.resize_(2, 2)),
@@ -203,7 +329,7 @@ def test_a_setting_that_changes_meanwhile_is_refused(name, action):
     threads = torch.get_num_threads()
     precision, benchmark = torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark
     try:
-        with refusal("Settings changed", name, "Set everything before"):
+        with refusal("Settings changed", name, "they stay changed", "Set them back now"):
             measure(Counting(40, action), torch.ones(4, 2), repeats=60)
     finally:
         torch.set_grad_enabled(True)
@@ -420,6 +546,38 @@ def test_a_disturbed_measurement_shows_no_difference():
                     made(AROUND_ONE))  # fmt: skip
     assert found.verdict == NO_DIFFERENCE and "while eager ran" in found.why
     assert found.notes == ("Busy.",)
+
+
+AROUND_THIRTEEN = [value * 13 for value in AROUND_ONE]
+
+
+def test_a_difference_that_no_disturbance_explains_is_shown_with_a_warning():
+    busy = made(AROUND_THIRTEEN, disturbed=True, label="eager")
+    found = compare(busy, made(AROUND_ONE, label="compiled"))
+    ends = ", but other programs were running: measure again before relying on it"
+    assert found.verdict == f"compiled is about 13 times as fast as eager{ends}"
+    assert "(time of eager / time of compiled = 13, " in found.summary()
+    assert "while eager ran" in found.why and "beyond a factor of 2." in found.why
+    back = compare(made(AROUND_ONE, label="eager"), made(AROUND_THIRTEEN, disturbed=True))
+    words = "the candidate is slower than eager: it takes about 13 times as long"
+    assert back.verdict.startswith(words)
+    assert back.verdict.endswith(ends)
+
+
+@pytest.mark.parametrize(
+    ("first", "others"),
+    [
+        ([value * 1.9 for value in AROUND_ONE], {}),  # not far enough
+        ([1.5, 13.0, 14.0] * 5, {}),  # far in the median, but the interval reaches below 2
+        ([1.1, *AROUND_THIRTEEN], {}),  # one call shows that the function itself is fast
+        (AROUND_THIRTEEN, {"interval": (0.9, 30.0)}),  # overlaps
+        ([13.0, 13.0], {}),  # too few
+    ],
+)
+def test_a_disturbance_with_anything_else_against_it_shows_no_difference(first, others):
+    busy = made(first, disturbed=True, **others)
+    assert compare(busy, made(AROUND_ONE)).verdict == NO_DIFFERENCE
+    assert compare(made(AROUND_ONE), busy).verdict == NO_DIFFERENCE
 
 
 BASE_SETTINGS = run_settings.read_settings(torch.relu, (torch.ones(2, 2),), {}, "cpu")
