@@ -284,7 +284,8 @@ graph_panel(attention, shape=(4, 128, 64), device=device)
 #
 # During the first call, because only then are the shapes and types of the inputs known.
 # </details>
-#
+
+# %% [markdown]
 # <details><summary>4. Your laptop has no GPU. Which of these can it make itself: FX graphs,
 # Triton kernels, GPU times?</summary>
 #

@@ -53,7 +53,7 @@ import time
 import torch
 from torch import nn
 
-from helpers import begin_lesson, compare, compilation_count, expect_error, measure, progress
+from helpers import begin_lesson, compilation_count, expect_error, progress
 from helpers.models import VisionTransformer
 
 started = time.perf_counter()
@@ -99,7 +99,7 @@ def timed_call(fn, *args):
 # 2. How many of the 20 calls will compile something?
 
 # %%
-torch.compiler.reset()  # forget what was compiled before, so that this cell can run twice
+torch.compiler.reset()  # forget what was compiled, so that this cell can run twice
 compiled = torch.compile(model)
 times, compilations = [], []
 with progress("20 calls of the compiled model", expected_s=25):
@@ -169,6 +169,8 @@ print("largest difference:", (result - expected).abs().max().item())
 # **Predict.** The model is tiny. Does compiling it gain anything on this machine?
 
 # %%
+from helpers import compare, measure
+
 eager_calls = measure(model, images, label="eager", repeats=50)
 compiled_calls = measure(compiled, images, label="compiled", repeats=50)
 print(eager_calls)
@@ -252,7 +254,8 @@ for fn, args in ((rms_norm, (x, weight)), (residual, (small, other))):
 # %%
 first, eager_ms = 1000 * big_race.compiled.first_call_s, big_race.eager.wall_ms
 gain = eager_ms - big_race.compiled.wall_ms
-print(f"first call {first:.0f} ms, eager call {eager_ms:.2f} ms, gain per later call {gain:.2f} ms")
+print(f"first call {first:.0f} ms, eager call {eager_ms:.2f} ms,", end=" ")
+print(f"gain per later call {gain:.2f} ms")
 if gain > 0:
     print("paid back after about", math.ceil(first / gain), "calls")
 else:
@@ -294,10 +297,10 @@ for _ in range(9):
     work()
     without.append(1000 * (time.perf_counter() - start))
     waited.append(timed_call(work)[0])
-print(f"medians on this {device}: {statistics.median(without):.3f} ms without waiting,")
+print(f"medians on the {device}: {statistics.median(without):.3f} ms without waiting,")
 print(f"{statistics.median(waited):.3f} ms with waiting")
 if device == "cpu":
-    print("On a CPU there is nothing to wait for: any difference between the two is noise.")
+    print("A CPU has nothing to wait for: any difference between the two is noise.")
 
 # %%
 from helpers import without_waiting_view

@@ -208,7 +208,8 @@ call("2 rows", compiled, x[:2])
 # is only calculated with, is slow twice and then fast. A number that decides how often a loop goes
 # round cannot be left open: each new count is slow. Rows are treated like plain numbers: after a
 # second number of rows Dynamo asks for a graph for any. How, and when it gives up, is lesson 04.
-#
+
+# %% [markdown]
 # Two surprises, since nothing in the call shows them: under `torch.no_grad()` the same call is
 # slow once, and so is `x.t()` in place of an 8 by 8 `x`, which has the same shape but other
 # strides.
@@ -412,7 +413,8 @@ capture_view(gated, shape=(4, 16, 8), device=device)
 # - write `scale=3.0` in the first line
 # - replace the last line by two: `for _ in range(3): x = x * scale` and `return x`
 # - put `print(x.sum())` before the `return`
-#
+
+# %% [markdown]
 # <details><summary>What you should have seen</summary>
 #
 # - `center`: two more operations, `mean` and `sub`; the guard becomes `center is True`; and back
@@ -483,7 +485,8 @@ guards_view(capture_graphs(settle, x).graphs[0])
 #    no longer `None`; and the new shape. Fast: `x + 1`, because only numbers differ; and the
 #    last, because the first graph was kept.
 # </details>
-#
+
+# %% [markdown]
 # Three more, without code:
 #
 # <details><summary>4. You change <code>model.scale</code> from 2.0 to 3.0 between two calls of
