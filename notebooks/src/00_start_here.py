@@ -175,7 +175,7 @@ from helpers import reset_compiler
 reset_compiler()  # so that this cell shows a first call however often you run it
 compiled = torch.compile(attention)
 with progress("compiling, then timing", expected_s=60 if device == "cpu" else 30):
-    timing = measure(compiled, q, k, v)
+    timing = measure(compiled, q, k, v, label="compiled")
 timing
 
 # %%
@@ -191,7 +191,7 @@ print(f"the first call took as long as {ratio:,.0f} later ones")
 # Is it faster than plain PyTorch? And is the answer still right?
 
 # %%
-plain = measure(attention, q, k, v)
+plain = measure(attention, q, k, v, label="plain PyTorch")
 compare(plain, timing)
 
 # %% tags=["nbval-check-output"]
@@ -199,9 +199,10 @@ agree = torch.allclose(compiled(q, k, v), attention(q, k, v), atol=1e-4)
 print("compiled and plain PyTorch agree:", agree)
 
 # %% [markdown]
-# **Explain.** "No difference shown" is an honest answer: for a function as small as this, on
-# a busy machine, there may be none. A compiled function pays only if its later calls are
-# faster *and* there are enough of them to earn the first call back. Lesson 01 goes on there.
+# **Explain.** Faster, slower or "no difference shown": for a function as small as this, each is
+# an honest answer, and yours may differ from the stored one. A compiled function pays only if
+# its later calls are faster *and* there are enough of them to earn the first call back. What
+# makes some functions win and others lose is lesson 01.
 #
 # **Predict.** We call `compiled` again, then with `causal=True`, then with `causal=True` once
 # more. Which of the three is slow, and why?

@@ -181,9 +181,10 @@ print(compare(eager_calls, compiled_calls).summary())
 
 # %% [markdown]
 # **Explain.** "No difference shown" is an answer too: the two are closer than two measurements
-# of the same code may be, or other programs made the figures too uncertain. For a tiny model on
-# a CPU, compiling may well gain nothing. (`compiled` was warm already, so here `measure`'s
-# "first call" is short too.)
+# of the same code may be, or other programs made the figures too uncertain. For a model as tiny
+# as this, compiling may well gain nothing, most of all on a CPU. (`compiled` was warm already, so
+# here `measure`'s "first call" is short too. "On the device" is measured in calls of its own, so
+# it need not be less than the time of a whole call.)
 
 # %% [markdown]
 # ## See it win, and see it lose
@@ -576,9 +577,11 @@ view = first_calls_view("small", 8, "float32", device=device)
 view
 
 # %% [markdown]
-# Now with controls: choose, then press **Run**. On a CPU, *medium* and *large* can take half a
-# minute, most of it the first call. If the code is already on your disk, from an earlier run,
-# the first call is shorter. The table at the end keeps the figures of all your runs. Things to
+# Now with controls: choose, then press **Run**. On a CPU, *medium* and *large* can take half
+# a minute, most of it the first call. If the code is already on your disk, from an earlier
+# run or from this lesson, the first call is shorter than the recorded one, which found an
+# empty disk. For a model as small as this, two runs may also disagree on whether compiling
+# pays: choose *large*. The table at the end keeps the figures of all your runs. Things to
 # try:
 #
 # - *small*, batch 1, then 64: when does compiling gain more? (See *eager / later*.)

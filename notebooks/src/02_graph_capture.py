@@ -203,11 +203,12 @@ call("2 rows", compiled, x[:2])
 # failed guard costs a new capture, and the old graph is kept: going back to `scale=2.0` is
 # fast. With a real backend, slow means seconds: the new graph is compiled too.
 #
-# Why are 4.0 and 5.0 fast? When a guard on a plain number fails, Dynamo does better: the second
-# graph takes `scale` as an input, for *any* number. So a float argument, or an int argument that
-# is only calculated with, is slow twice and then fast. A number that decides how often a loop goes
-# round cannot be left open: each new count is slow. Rows are treated like plain numbers: after a
-# second number of rows Dynamo asks for a graph for any. How, and when it gives up, is lesson 04.
+# Why are 4.0 and 5.0 fast? When a guard on a plain number fails, Dynamo does better: the
+# second graph takes `scale` as an input, for *any* float (an int is another type, and slow
+# once more). So a float argument, or an int argument that is only calculated with, is slow
+# twice, then fast. A number that decides how often a loop goes round cannot be left open:
+# each new count is slow. Rows are treated like plain numbers: after a second number of rows
+# Dynamo asks for a graph for any. How, and when it gives up, is lesson 04.
 
 # %% [markdown]
 # Two surprises, since nothing in the call shows them: under `torch.no_grad()` the same call is

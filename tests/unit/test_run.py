@@ -182,6 +182,11 @@ def failures_in(folder: Path) -> str:
     return ET.parse(folder / "junit.xml").getroot()[0][0].get("message")
 
 
+def interruptible() -> None:
+    """Ctrl-C reaches the child also where this test runs in the background, which ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_keeps_what_is_finished(tiny_repository):
     add_lesson(tiny_repository, "01", "import time\ntime.sleep(120)")
     add_lesson(tiny_repository, "02", 'print("never reached")')
@@ -192,6 +197,7 @@ def test_ctrl_c_keeps_what_is_finished(tiny_repository):
         env={**os.environ, "PYTHONPATH": str(tiny_repository)},
         stdout=subprocess.PIPE,
         text=True,
+        preexec_fn=interruptible,
     )
     for line in process.stdout:
         if line.startswith("01_try: running"):

@@ -46,6 +46,11 @@ def queue(tmp_path, monkeypatch):
     return tmp_path / "turns"
 
 
+def interruptible():
+    """Ctrl-C reaches the child also where this test runs in the background, which ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def start(tmp_path):
     """Starts workers, one after another, each once the one before is in the queue."""
@@ -56,7 +61,8 @@ def start(tmp_path):
         tickets = len(list((tmp_path / "turns").glob("card/user-*/*.json")))
         command = [sys.executable, "-c", WORKER, name, str(tmp_path / "log"), str(tmp_path)]
         process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)},
-                                   stderr=subprocess.PIPE, text=True)  # fmt: skip
+                                   stderr=subprocess.PIPE, text=True,
+                                   preexec_fn=interruptible)  # fmt: skip
         begun.append(process)
         until(lambda: len(list((tmp_path / "turns").glob("card/user-*/*.json"))) > tickets)
         return process
