@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -133,11 +134,14 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
+WIDTH, HEIGHT = 1366, 768  # a laptop's screen
+
+
 class Notebook:
     """One notebook open in the browser; `page` is Playwright's."""
 
     def __init__(self, browser: Any, server: Server, name: str) -> None:
-        self.page = browser.new_page(viewport={"width": 1366, "height": 768})
+        self.page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         self.page.goto(f"{server.url}/lab/tree/{name}?token={server.token}&reset")
         # A kernel that is still starting would lose the first run of cells.
         self.page.wait_for_function(IDLE, timeout=90_000)
@@ -187,6 +191,23 @@ class Notebook:
         ]
         assert serious == []
         assert found.response["passes"], "axe looked at nothing"
+
+    @contextlib.contextmanager
+    def at_200_percent(self) -> Iterator[None]:
+        """Shows the page as at twice the size, and as before afterwards."""
+        self.page.set_viewport_size({"width": WIDTH // 2, "height": HEIGHT // 2})
+        try:
+            yield
+        finally:
+            self.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
+
+    def cut_off(self) -> list[str]:
+        """Returns the beginnings of the outputs that are wider than shown and do not scroll."""
+        return self.page.evaluate(
+            "() => [...document.querySelectorAll('.jp-OutputArea-output')]"
+            ".filter(o => o.scrollWidth > o.clientWidth + 1 && getComputedStyle(o).overflowX"
+            " === 'hidden').map(o => o.textContent.slice(0, 80))"
+        )
 
     def picture(self, name: str) -> Path:
         """Keeps a screenshot under runs/browser and returns its path."""

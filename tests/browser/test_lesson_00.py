@@ -149,17 +149,10 @@ def test_both_themes_and_a_large_zoom_show_the_whole_panel(lesson: Any, dark: bo
     for label in ("Your function", "batch", "rows", "width", "dtype"):
         page.get_by_label(label, exact=True).scroll_into_view_if_needed()
     lesson.picture(f"panel_{'dark' if dark else 'light'}")
-    page.set_viewport_size({"width": 683, "height": 384})  # 1366 x 768 at 200 %
-    try:
+    with lesson.at_200_percent():
         page.get_by_label("dtype", exact=True).scroll_into_view_if_needed()
         lesson.picture(f"panel_{'dark' if dark else 'light'}_200_percent")
-        wide = page.evaluate(
-            "() => [...document.querySelectorAll('.jp-OutputArea-output')]"
-            ".filter(o => o.scrollWidth > o.clientWidth + 1 && getComputedStyle(o).overflowX"
-            " === 'hidden').map(o => o.textContent.slice(0, 80))"
-        )
-    finally:
-        page.set_viewport_size({"width": 1366, "height": 768})
+        wide = lesson.cut_off()
     assert wide == [], "these outputs are cut off"
 
 

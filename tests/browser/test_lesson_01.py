@@ -120,20 +120,13 @@ def test_both_themes_and_a_large_zoom_show_the_whole_panel(lesson: Any, dark: bo
     lesson.picture(f"first_calls_{name}_controls")
     page.locator(f"{SHOWN} table").scroll_into_view_if_needed()
     lesson.picture(f"first_calls_{name}")
-    page.set_viewport_size({"width": 683, "height": 384})  # 1366 x 768 at 200 %
-    try:
+    with lesson.at_200_percent():
         page.get_by_label("dtype", exact=True).scroll_into_view_if_needed()
         lesson.picture(f"first_calls_{name}_200_percent")
-        wide = page.evaluate(
-            "() => [...document.querySelectorAll('.jp-OutputArea-output')]"
-            ".filter(o => o.scrollWidth > o.clientWidth + 1 && getComputedStyle(o).overflowX"
-            " === 'hidden').map(o => o.textContent.slice(0, 80))"
-        )
+        wide = lesson.cut_off()
         cut = page.locator(f"{SHOWN} .tcs-heading").evaluate(
             "e => e.getBoundingClientRect().right"
             " > e.closest('.jp-OutputArea-output').getBoundingClientRect().right + 1"
         )
-    finally:
-        page.set_viewport_size({"width": 1366, "height": 768})
     assert wide == [], "these outputs are cut off"
     assert not cut, "the heading is cut off"

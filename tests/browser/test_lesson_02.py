@@ -168,22 +168,15 @@ def test_no_serious_accessibility_fault_in_the_outputs(lesson: Any, dark: bool) 
 
 def test_nothing_is_cut_off_at_a_large_zoom(lesson: Any) -> None:
     page = lesson.page
-    page.set_viewport_size({"width": 683, "height": 384})  # 1366 x 768 at 200 %
-    try:
+    with lesson.at_200_percent():
         look_at(page, "guards", "bytecode")
         page.get_by_label("bytecode", exact=True).scroll_into_view_if_needed()
         lesson.picture("capture_200_percent")
-        wide = page.evaluate(
-            "() => [...document.querySelectorAll('.jp-OutputArea-output')]"
-            ".filter(o => o.scrollWidth > o.clientWidth + 1 && getComputedStyle(o).overflowX"
-            " === 'hidden').map(o => o.textContent.slice(0, 80))"
-        )
+        wide = lesson.cut_off()
         panel = page.locator(".jp-OutputArea-output:has(textarea)")
         edge = panel.bounding_box()["x"] + panel.bounding_box()["width"]
         words = panel.locator("p, li").all()
         boxes = [one.bounding_box() for one in words if one.is_visible()]
         beyond = [box for box in boxes if box["x"] + box["width"] > edge + 1]
-    finally:
-        page.set_viewport_size({"width": 1366, "height": 768})
     assert wide == [], "these outputs are cut off"
     assert boxes and beyond == [], "these words run past the edge"
