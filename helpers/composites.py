@@ -176,8 +176,11 @@ def KERNELS(target: HasCapability) -> dict[Any, Kernel]:
         aten.type_as.default: _type_as,
         aten.lstm_cell.default: _lstm_cell,
         aten.gru_cell.default: _gru_cell,
-        aten.quantile.default: _without_check(aten.quantile.default),
-        aten.nanquantile.default: _without_check(aten.nanquantile.default),
+        **{
+            operator: _without_check(operator)
+            for packet in (aten.quantile, aten.nanquantile)
+            for operator in (packet.default, packet.scalar)
+        },
     }
 
 

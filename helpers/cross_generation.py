@@ -9,6 +9,7 @@ import contextlib
 import datetime
 import importlib.metadata
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,24 +17,30 @@ from typing import Any
 
 import torch
 import torch._dynamo
+from torch._dynamo import utils as dynamo_utils
 
-from helpers.cross_target import inductor_sees_card, on_cpu, set_state, told_devices
+from helpers.cross_target import told_devices
 from helpers.generated import CannotGenerate, GeneratedCode, Kernel, OutputCode, Request
+from helpers.graph_breaks import read_breaks
 from helpers.lowering import Lowering
 from helpers.measured_choices import nothing_timed
 from helpers.origin import Origin
 from helpers.output_code import CompileAll, as_graphs, read_all
 from helpers.targets import Target
+from helpers.told import inductor_sees_card, set_state
+from helpers.told_graphs import on_cpu
 from helpers.triton_stages import KernelStages, compile_kernel
 from helpers.vector_isa import remember_vector_isa
 
+# How Dynamo hands on what an operator said when it was tried with fake tensors.
+_INNER = re.compile(r"got (?P<kind>\w+)\((?P<quote>[\"'])(?P<said>.*?)(?P=quote)\)", re.DOTALL)
 NO_GRAD = (
     "backward=True, but no output of the call requires grad: let a parameter or an argument "
     "require it, and do not call under torch.no_grad()."
 )
 NO_GRAPH = (
     "There is no code to show: Dynamo captured no tensor operation in this call. Give the function "
-    "tensors, and see with capture_graphs what Dynamo makes of it."
+    "tensors; capture_graphs shows what Dynamo makes of it."
 )
 
 
@@ -53,8 +60,6 @@ def generate(request: Request) -> GeneratedCode:
         remember_vector_isa()
     with _quiet():
         traced = _traced(request)
-    if not traced.codes:
-        raise CannotGenerate(NO_GRAPH)
     kernels, missing = read_all(traced.codes, request.stages, _compiler(request.target))
     unavailable = {**_not_without_card(request, kernels), **traced.unavailable, **missing}
     graphs = as_graphs(traced.codes)
@@ -130,16 +135,16 @@ def _not_without_card(request: Request, kernels: Sequence[Kernel]) -> dict[str, 
 
 
 def _traced(request: Request) -> _Traced:
+    mixed: list[str] = []
     try:
-        answer, mixed = _trace(request, lenient=False)
+        answer = _trace(request, mixed, lenient=False)
         if not mixed:
             return answer
     except Exception as error:
-        mixed = [_first_line(error)] if _mixes(error) else []
         if not mixed:
             raise _in_terms_of_the_learner(error, request) from error
     try:
-        answer, _ = _trace(request, lenient=True)
+        answer = _trace(request, [], lenient=True)
     except Exception as error:
         raise _in_terms_of_the_learner(error, request) from error
     note = (
@@ -149,14 +154,17 @@ def _traced(request: Request) -> _Traced:
     return replace(answer, notes=(note, *answer.notes))
 
 
-def _trace(request: Request, lenient: bool) -> tuple[_Traced, list[str]]:
-    """Traces and lowers once; returns the answer and the lines that mixed devices."""
+def _trace(request: Request, mixed: list[str], lenient: bool) -> _Traced:
+    """Traces and lowers once; adds to `mixed` the lines that mix devices."""
     values = _Values()
-    told = told_devices(request.target, lenient) if request.target else contextlib.nullcontext([])
+    nothing = contextlib.nullcontext([])
+    told = told_devices(request.target, mixed, lenient) if request.target else nothing
     lowering = _Lowering(request, values)
-    with told as mixed, nothing_timed() as by_rule:
+    with told as not_as_there, nothing_timed() as by_rule:
         compiled = torch.compile(request.fn, backend=lowering, **request.compile_options)
         result = compiled(*request.args, **request.kwargs)
+        if not lowering.graphs:
+            raise CannotGenerate(_why_no_graph())
         if request.backward and not lowering.has_backward:
             raise ValueError(NO_GRAD)
         if request.backward is not False:
@@ -172,7 +180,8 @@ def _trace(request: Request, lenient: bool) -> tuple[_Traced, list[str]]:
             "Whether a matmul of odd sizes is padded is measured on the card; here a rule decides "
             f"that was fitted to an H200: {'; '.join(dict.fromkeys(by_rule))}."
         )
-    return _Traced(tuple(codes), _detached(result), unavailable, tuple(lowering.notes)), list(mixed)
+    notes = (*lowering.notes, *not_as_there)
+    return _Traced(tuple(codes), _detached(result), unavailable, notes)
 
 
 class _Lowering(Lowering):
@@ -241,28 +250,39 @@ def _detached(result: Any) -> Any:
     )
 
 
-def _mixes(error: Exception) -> bool:
-    return "two different devices" in str(error) or "on the same device" in str(error)
+def _why_no_graph() -> str:
+    """Returns that there is no code, with the first place at which Dynamo gave up."""
+    found = read_breaks(dynamo_utils.graph_break_reasons)
+    if not found:
+        return NO_GRAPH
+    first = found[0]
+    where = "" if first.in_framework else f" at line {first.lineno}, {first.source_line!r}"
+    return f"{NO_GRAPH} It stopped{where}: {first.reason.rstrip('.')}. {first.explanation}"
 
 
 def _first_line(error: Exception) -> str:
     """Returns what an error says first, past the compiler's own headings, as a sentence."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = str(error)
+    if found := _INNER.search(text):
+        text = found["said"].encode().decode("unicode_escape")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = [line for line in lines if not line.startswith("backend=")]
-    text = said[0] if said else type(error).__name__
-    return text if text.endswith((".", "!", "?")) else f"{text}."
+    first = re.sub(r"^(SkipFrame|RuntimeError|Unsupported|InductorError): ", "", (said or [""])[0])
+    first = first or type(error).__name__
+    return first if first.endswith((".", "!", "?")) else f"{first}."
 
 
 def _in_terms_of_the_learner(error: Exception, request: Request) -> Exception:
     """Returns the learner's own error if plain Python raises one too, else why there is no code."""
-    if isinstance(error, ValueError) and str(error) == NO_GRAD:
+    if isinstance(error, CannotGenerate) or str(error) == NO_GRAD:
         return error
     try:
         request.fn(*request.args, **request.kwargs)
     except Exception as own:
         if "NVIDIA" not in str(own) and "CUDA" not in str(own):
             return own
+    where = f" for {request.target.name}" if request.target else ""
     return CannotGenerate(
-        f"torch.compile makes no code of this call: {_first_line(error)} The function itself runs; "
-        "what stops is the compiler."
+        f"torch.compile makes no code of this call{where}: {_first_line(error)} "
+        "The function itself runs; what stops is the compiler."
     )
