@@ -100,6 +100,8 @@ class Lowering:
 
         def info_made(info: Any, *args: Any, **kwargs: Any) -> None:
             note_info(info, *args, **kwargs)
+            if info.saved_context is None:
+                return  # of a pattern that Inductor traces for its own use
             self._backwards.append(_Backward(self.graphs, info, self._compilers[-1]))
 
         def aot_made(aot: Any, **kwargs: Any) -> None:
@@ -120,7 +122,8 @@ class Lowering:
             text = getattr(code, "value", code)
             self.codes.append(OutputCode(text, phase_of(graph), self.graphs))
             graph.cache_key, graph.cache_path, graph.cache_linemap = "", "", []
-            return types.SimpleNamespace(call=_never_called, __file__="")
+            runner = types.SimpleNamespace(partitions=[], recursively_apply_fns=_never_called)
+            return types.SimpleNamespace(call=_never_called, __file__="", runner=runner)
 
         return compile_to_module
 
