@@ -8,18 +8,22 @@ from __future__ import annotations
 import contextlib
 import datetime
 import importlib.metadata
+import itertools
 import logging
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest import mock
 
 import torch
 import torch._dynamo
 from torch._dynamo import utils as dynamo_utils
+from torch._dynamo.exc import SkipFrame
+from torch._functorch import aot_autograd
 
-from helpers.cross_target import told_devices
+from helpers.cross_target import told_devices, told_nothing
 from helpers.generated import CannotGenerate, GeneratedCode, Kernel, OutputCode, Request
 from helpers.graph_breaks import read_breaks
 from helpers.lowering import Lowering
@@ -56,9 +60,8 @@ class _Traced:
 
 def generate(request: Request) -> GeneratedCode:
     """Generates the code of one call. An error of the learner's own code comes out as it is."""
-    if request.target is None:
-        remember_vector_isa()
-    with _quiet():
+    remember_vector_isa()  # for C++: also a call for a card may compute something on the CPU
+    with quiet():
         traced = _traced(request)
     kernels, missing = read_all(traced.codes, request.stages, _compiler(request.target))
     unavailable = {**_not_without_card(request, kernels), **traced.unavailable, **missing}
@@ -72,11 +75,11 @@ def generate(request: Request) -> GeneratedCode:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keeps torch's remarks for developers off the screen; what matters is said in notes."""
     log = logging.getLogger("torch")
     before = log.level
-    log.setLevel(logging.ERROR)
+    log.setLevel(logging.CRITICAL + 1)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -157,14 +160,14 @@ def _traced(request: Request) -> _Traced:
 def _trace(request: Request, mixed: list[str], lenient: bool) -> _Traced:
     """Traces and lowers once; adds to `mixed` the lines that mix devices."""
     values = _Values()
-    nothing = contextlib.nullcontext([])
-    told = told_devices(request.target, mixed, lenient) if request.target else nothing
+    told = told_devices(request.target, mixed, lenient) if request.target else told_nothing()
     lowering = _Lowering(request, values)
-    with told as not_as_there, nothing_timed() as by_rule:
+    numbers = mock.patch.object(aot_autograd, "AOT_COUNTER", itertools.count())  # in the text
+    with told as not_as_there, nothing_timed() as by_rule, numbers:
         compiled = torch.compile(request.fn, backend=lowering, **request.compile_options)
         result = compiled(*request.args, **request.kwargs)
         if not lowering.graphs:
-            raise CannotGenerate(_why_no_graph())
+            raise CannotGenerate(lowering.refused or _why_no_graph())
         if request.backward and not lowering.has_backward:
             raise ValueError(NO_GRAD)
         if request.backward is not False:
@@ -189,8 +192,9 @@ class _Lowering(Lowering):
 
     def __init__(self, request: Request, values: _Values) -> None:
         super().__init__(request.options, inductor_sees_card, values.of)
-        self._told = request.target is not None
+        self._told, self._request = request.target is not None, request
         self.notes: list[str] = []
+        self.refused = ""  # why Inductor left a graph to eager, "" if it did not
 
     def __call__(self, gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
         complex_numbers = any(
@@ -203,7 +207,11 @@ class _Lowering(Lowering):
                 "calls ATen's operators instead."
             )
         with set_state("redirect", self._told):
-            return super().__call__(gm, inputs)
+            try:
+                return super().__call__(gm, inputs)
+            except SkipFrame as reason:  # torch 2.7 then runs the whole frame in eager, unsaid
+                self.refused = _no_code(reason, self._request)
+                raise
 
 
 class _Values:
@@ -268,7 +276,7 @@ def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = [line for line in lines if not line.startswith("backend=")]
     first = re.sub(r"^(SkipFrame|RuntimeError|Unsupported|InductorError): ", "", (said or [""])[0])
-    first = first or type(error).__name__
+    first = re.split(r"(?<=[.!?])\s", first, maxsplit=1)[0] or type(error).__name__
     return first if first.endswith((".", "!", "?")) else f"{first}."
 
 
@@ -281,8 +289,16 @@ def _in_terms_of_the_learner(error: Exception, request: Request) -> Exception:
     except Exception as own:
         if "NVIDIA" not in str(own) and "CUDA" not in str(own):
             return own
+        return CannotGenerate(
+            "The function needs the card itself, outside of what torch.compile captures, and none "
+            f"is here: {_first_line(own)} Move modules, and wait for the card, outside of it."
+        )
+    return CannotGenerate(_no_code(error, request))
+
+
+def _no_code(error: Exception, request: Request) -> str:
     where = f" for {request.target.name}" if request.target else ""
-    return CannotGenerate(
+    return (
         f"torch.compile makes no code of this call{where}: {_first_line(error)} "
         "The function itself runs; what stops is the compiler."
     )

@@ -25,7 +25,7 @@ from torch.utils import _triton
 from helpers.autocasting import autocast_as_on_card
 from helpers.composites import composites_as_on
 from helpers.targets import Target
-from helpers.told import CARD, TOLD, only_elsewhere, seeing_card, set_state
+from helpers.told import CARD, only_elsewhere, seeing_card, set_state
 from helpers.told_graphs import graph_replacements, warm_up
 from helpers.told_tensors import ATTRIBUTES, metadata_handlers, tensor_replacements
 
@@ -39,7 +39,6 @@ def told_devices(target: Target, mixed: list[str], lenient: bool = False) -> Ite
     sentence each.
     """
     warm_up()
-    TOLD.mixed, TOLD.on_card = mixed, {}
     with contextlib.ExitStack() as stack:
         for kind, name, answer in ATTRIBUTES:
             stack.enter_context(mock.patch.object(kind, name, answer, create=True))
@@ -51,9 +50,17 @@ def told_devices(target: Target, mixed: list[str], lenient: bool = False) -> Ite
         stack.callback(FakeTensorMode.cache_clear)
         stack.enter_context(composites_as_on(target))
         not_shown = stack.enter_context(autocast_as_on_card())
-        for name, value in (("active", True), ("target", target), ("lenient", lenient)):
+        told = {"active": True, "target": target, "lenient": lenient, "mixed": mixed, "on_card": {}}
+        for name, value in told.items():  # put back after: calls may be nested
             stack.enter_context(set_state(name, value))
         yield [not_shown] if not_shown else []
+
+
+@contextlib.contextmanager
+def told_nothing() -> Iterator[list[str]]:
+    """Traces its body as on this machine, also within a call that traces for a card."""
+    with set_state("active", False), set_state("target", None):
+        yield []
 
 
 def _replacements() -> Iterator[tuple[Any, str, Any]]:

@@ -39,7 +39,8 @@ def generated_code(
     backward: None traces it if an output requires grad, True insists, False never; the loss is
     the sum of the floating-point outputs that require grad, outside the compiled function.
     compile_options: what `torch.compile` takes. `fn` runs once, on copies where it can travel to
-    the worker process, and leaves no trace. ValueError for an unknown target or stage, TypeError
+    the worker process, and leaves no trace; where it cannot travel, a note says so, and no other
+    thread may compile meanwhile. ValueError for an unknown target or stage, TypeError
     if `fn` cannot be called, `CannotGenerate` where there is no code; errors of `fn` come out.
     """
     function = unwrap(fn)
@@ -125,13 +126,11 @@ def _elsewhere(request: Request) -> GeneratedCode:
         return run_in_worker("helpers.cross_generation:generate", request)
     except CannotTravel as reason:
         why = str(reason).rstrip(".")
-        note = (
-            f"Generated in this process: {why}. Until it was done, no other thread could compile."
-        )
     from helpers.cross_generation import generate
 
     with no_trace(request.fn, request.args, request.kwargs) as inspection:
         given, named = inspection.arguments((request.args, request.kwargs))
         made = generate(replace(request, args=given, kwargs=named))
         result = inspection.protect(made.result)
+    note = f"Generated in this process: {why}. Meanwhile, no other thread may compile."
     return replace(made, result=result, notes=(*made.notes, note))

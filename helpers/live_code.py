@@ -16,7 +16,7 @@ from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 from torch._inductor.virtualized import V
 from torch.utils._pytree import tree_leaves, tree_map
 
-from helpers.cross_generation import NO_GRAD, NO_GRAPH
+from helpers.cross_generation import NO_GRAD, NO_GRAPH, quiet
 from helpers.generated import CannotGenerate, GeneratedCode, OutputCode, Request
 from helpers.isolation import no_trace
 from helpers.lowering import phase_of
@@ -40,7 +40,7 @@ def live_code(request: Request) -> GeneratedCode:
     with no_trace(request.fn, request.args, request.kwargs) as inspection:
         given, named = inspection.arguments((request.args, request.kwargs))
         compiled = torch.compile(request.fn, backend=_inductor(request), **request.compile_options)
-        with _collected(codes, chosen), config.patch(force_disable_caches=True):
+        with quiet(), _collected(codes, chosen), config.patch(force_disable_caches=True):
             result = compiled(*given, **named)
             _backward(result, request.backward)
             torch.cuda.synchronize()

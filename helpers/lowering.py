@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import threading
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -97,32 +98,42 @@ class Lowering:
     @contextlib.contextmanager
     def _stopped_before_launch(self) -> Iterator[None]:
         note_info, note_compiler = _LAZY_INFO.__init__, AotAutograd.__init__
+        here = threading.get_ident()  # another thread's backward may be compiled meanwhile
 
         def info_made(info: Any, *args: Any, **kwargs: Any) -> None:
             note_info(info, *args, **kwargs)
-            if info.saved_context is None:
-                return  # of a pattern that Inductor traces for its own use
+            if info.saved_context is None or threading.get_ident() != here:
+                return  # the former: of a pattern that Inductor traces for its own use
             self._backwards.append(_Backward(self.graphs, info, self._compilers[-1]))
 
         def aot_made(aot: Any, **kwargs: Any) -> None:
-            self._compilers.append(kwargs["bw_compiler"])
+            if threading.get_ident() == here:
+                self._compilers.append(kwargs["bw_compiler"])
             note_compiler(aot, **kwargs)
 
         with (
             mock.patch.object(GraphLowering, "compile_to_module", self._written()),
             mock.patch.object(_LAZY_INFO, "__init__", info_made),
             mock.patch.object(AotAutograd, "__init__", aot_made),
-            config.patch(force_disable_caches=True),
+            config.patch(
+                force_disable_caches=True,
+                compile_threads=1,  # else kernels go to a pool of processes at once
+                benchmark_epilogue_fusion=False,  # would be timed on the card
+            ),
         ):
             yield
 
     def _written(self) -> Callable[[GraphLowering], Any]:
+        real, here = GraphLowering.compile_to_module, threading.get_ident()
+
         def compile_to_module(graph: GraphLowering) -> Any:
+            if threading.get_ident() != here:
+                return real(graph)
             code, *_ = graph.codegen()
             text = getattr(code, "value", code)
             self.codes.append(OutputCode(text, phase_of(graph), self.graphs))
             graph.cache_key, graph.cache_path, graph.cache_linemap = "", "", []
-            runner = types.SimpleNamespace(partitions=[], recursively_apply_fns=_never_called)
+            runner = types.SimpleNamespace(partitions=[], recursively_apply_fns=lambda fns: None)
             return types.SimpleNamespace(call=_never_called, __file__="", runner=runner)
 
         return compile_to_module

@@ -14,6 +14,7 @@ from helpers.generated import GeneratedGraph, Kernel, OutputCode
 CompileAll = Callable[[list[tuple[str, str]], tuple[str, ...]], Sequence[Any]]
 _OPS = re.compile(r"Original ATen: \[(?P<ops>[^\]]*)\]")
 _KIND = re.compile(r"@triton_heuristics\.(\w+)\(")
+_KERNEL_PATH = re.compile(r"^# kernel path: .*\n", re.MULTILINE)  # a new folder in each process
 _CALLERS = ("call", "partition_")  # the functions of the module that launch things
 _LIBRARIES = ("extern_kernels.", "torch.ops.", "aten.")
 # What Inductor calls to handle memory and no data.
@@ -93,9 +94,12 @@ def _dotted(node: ast.expr) -> str:
 
 
 def as_graphs(codes: Sequence[OutputCode]) -> tuple[GeneratedGraph, ...]:
-    """Returns the modules as `GeneratedGraph`s."""
+    """Returns the modules as `GeneratedGraph`s, without the paths of files that are never there."""
     return tuple(
-        GeneratedGraph(c.text, c.phase, c.capture_index, read_library_calls(c.text)) for c in codes
+        GeneratedGraph(
+            _KERNEL_PATH.sub("", c.text), c.phase, c.capture_index, read_library_calls(c.text)
+        )
+        for c in codes
     )
 
 

@@ -34,7 +34,7 @@ TOLD = _Told()
 @contextlib.contextmanager
 def set_state(name: str, value: Any) -> Iterator[None]:
     """Sets one field of what is told to this thread, for the body."""
-    before = getattr(TOLD, name)
+    before = getattr(TOLD, name, None)
     setattr(TOLD, name, value)
     try:
         yield

@@ -37,7 +37,7 @@ def warm_up() -> None:
 
 def _patterns_of_cpu(original: Callable[..., Any]) -> Callable[..., Any]:
     """The patterns are the same for every device, and a card's cannot be traced here."""
-    return lambda device=None: original() if TOLD.active else original(device)
+    return lambda device=None: original()  # for whoever asks: they would be registered twice
 
 
 def _dynamo_node(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -55,8 +55,9 @@ def _dynamo_node(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _last_line(trace: str | None) -> str:
-    lines = [line.strip() for line in (trace or "").splitlines() if line.strip()]
-    return lines[-1] if lines else ""
+    lines = [line.strip() for line in (trace or "").splitlines()]
+    said = [line for line in lines if line.strip("^~ ")]  # Python 3.11 marks columns below
+    return said[-1] if said else ""
 
 
 def _aot_node(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -104,7 +105,7 @@ def _folding_on_cpu(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _names_device(node: torch.fx.Node, device: torch.device) -> bool:
     return any(
-        isinstance(value, torch.device) and value == device
+        isinstance(value, torch.device) and value.type == device.type
         for value in tree_leaves((node.args, dict(node.kwargs)))
     )
 
@@ -113,7 +114,7 @@ def _rename_device(
     gm: torch.fx.GraphModule, old: torch.device, new: torch.device, but: set[torch.fx.Node]
 ) -> None:
     def rename(value: Any) -> Any:
-        return new if isinstance(value, torch.device) and value == old else value
+        return new if isinstance(value, torch.device) and value.type == old.type else value
 
     for module in gm.modules():
         if isinstance(module, torch.fx.GraphModule):

@@ -103,6 +103,8 @@ def _made_fake(original: Callable[..., Any]) -> Callable[..., Any]:
         moving = TOLD.active and id(tensor) in TOLD.on_card
         with set_state("moving", moving):
             out = original(self, mode, tensor, *args, **kwargs)
+        if moving:
+            out.fake_device = CARD  # a view was given the device of the real tensor
         if moving and out.dim() == 0:
             out.item_memo = None  # the value of a tensor on a card is not at hand
         return out

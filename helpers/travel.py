@@ -6,6 +6,7 @@ names; what the other process can import travels by name. Tensors that share mem
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import inspect
 import io
@@ -17,6 +18,7 @@ import socket
 import sys
 import threading
 import types
+import warnings
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -101,10 +103,18 @@ def unpack(data: Any, device: str | None = None, scopes: bool = True) -> Any:
     start = _HEADER + length
     body = view[start : start + header["body"]]
     storages = [_storage(view, start + offset, size, device) for offset, size in header["storages"]]
-    with torch.inference_mode(False), unpacking(device is not None, scopes):
+    with torch.inference_mode(False), unpacking(device is not None, scopes), _unwarned():
         obj = _Unpacker(io.BytesIO(body), storages).load()
     check_operators(header["operators"])  # now, as an import above may have registered one
     return obj
+
+
+@contextlib.contextmanager
+def _unwarned() -> Iterator[None]:
+    """torch warns when it puts a sparse tensor together, which is not the learner's doing."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse invariant checks")
+        yield
 
 
 class _Packer(cloudpickle.Pickler):

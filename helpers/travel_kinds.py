@@ -51,10 +51,19 @@ def _itself(obj: Any) -> Any:
 
 def _tensor(tensor: torch.Tensor) -> Any:
     """A tensor's own way leaves `.grad` behind, which an optimizer's step needs."""
+    if tensor.dtype in torch.storage._new_dtypes() and type(tensor) is torch.Tensor:
+        build, arguments, *rest = tensor.__reduce_ex__(2)
+        if build is torch._utils._rebuild_tensor_v3:  # which takes a storage wrapped by torch.load
+            return _tensor_of_new_dtype, arguments, *rest
     if not tensor.is_leaf or tensor.grad is None:
         return NotImplemented
     build, arguments, *rest = tensor.__reduce_ex__(2)
     return _tensor_with_grad, (build, arguments, tensor.grad), *rest
+
+
+def _tensor_of_new_dtype(storage: torch.UntypedStorage, *arguments: Any) -> torch.Tensor:
+    wrapped = torch.storage.TypedStorage(wrap_storage=storage, dtype=torch.uint8, _internal=True)
+    return torch._utils._rebuild_tensor_v3(wrapped, *arguments)
 
 
 def _tensor_with_grad(build: Any, arguments: Any, grad: torch.Tensor) -> torch.Tensor:
