@@ -30,6 +30,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from helpers import TARGETS, CannotGenerate, capture_graphs, generated_code, inductor, worker
 from helpers.travel import CannotTravel
+from helpers.usable_gpu import NoGPU
 
 # torch 2.7 keeps one record of metrics for the whole process, and refuses a second user of it.
 ONE_RECORD = (
@@ -55,6 +56,12 @@ def fresh_dynamo():
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
+
+
+@pytest.fixture(autouse=True)
+def no_card(monkeypatch):
+    """On a machine with a card too, "auto" means here the card that is not there."""
+    monkeypatch.setattr(inductor, "why_no_gpu", lambda: NoGPU("no GPU"))
 
 
 def cannot_travel(*args, **kwargs):

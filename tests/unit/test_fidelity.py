@@ -233,7 +233,13 @@ def test_the_summary_says_shares_per_function_and_kernel():
 
 EVERY_NAME = (*functions.NAMES, *functions.CUDA_ONLY_NAMES)
 # What differs from the recording, and why. A difference without a cause here fails.
-CAUSES: dict[str, str] = {}
+CAUSES: dict[str, str] = {
+    "convnext_block_train": (
+        "(x - mean) * rstd of the layer norm stands twice in the joint graph, for the forward and "
+        "for the backward; here the two are merged before Inductor, on the card they are not (why "
+        "is not established). The three kernels differ in their names alone."
+    ),
+}
 
 
 @functools.cache
