@@ -1,4 +1,4 @@
-"""`generated_code` on a machine with a card: what runs there, and the same without looking at it."""
+"""`generated_code` on a machine with a card: what runs there, and the same without looking."""
 
 from __future__ import annotations
 
