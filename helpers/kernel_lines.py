@@ -48,7 +48,9 @@ def kernel_view(kernel: Kernel) -> View:
     lines = explain_kernel(kernel.body)
     facts = [summary(kernel, lines)]
     if kernel.config:
-        facts.append(f"Launched as {kernel.config}.")
+        several = len(kernel.configs) > 1
+        which = f"One of {len(kernel.configs)} candidates" if several else "Configuration"
+        facts.append(f"{which}: {kernel.config}.")
     rows = "".join(map(_row, lines))
     top = "".join(f'<p style="margin:2px 0">{html.escape(fact)}</p>' for fact in facts)
     box = f'<div class="tcs-lines" role="group" aria-label="{html.escape(kernel.name)}">'

@@ -106,7 +106,7 @@ def _load(match: re.Match[str]) -> str:
     filler = next((one[6:] for one in others if one.startswith("other=")), "")
     text += f", and {filler} taken" if filler and mask != "None" else ""
     if "'evict_last'" in rest:
-        text += "; hint: keep it in the cache, it will be read again"
+        text += "; hint: keep it in the cache, another use is expected"
     if "'evict_first'" in rest:
         text += "; hint: it may leave the cache first, it is not needed again"
     wider = re.search(r"\)\.to\(tl\.(\w+)\)$", rest)

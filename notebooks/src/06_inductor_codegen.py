@@ -15,9 +15,8 @@
 # %% [markdown]
 # ## What you'll do
 #
-# Watch a residual block become two kernels and two library calls, read one kernel line by
-# line, change shape, dtype, layout and GPU, look at the backward pass, and follow one kernel
-# down to machine code.
+# See what becomes of a residual block, read one kernel line by line, change shape, dtype,
+# layout and GPU, look at the backward pass, and follow one kernel down to machine code.
 
 # %% [markdown]
 # ## What you'll learn
@@ -37,7 +36,8 @@
 # still needed must lie in the GPU's memory.
 #
 # No GPU is needed: where there is none, the code is generated for an H200, and nothing is
-# launched. What you read is what that card would get.
+# launched. The text is what that card would get; which of several configurations it would launch,
+# only the card can measure.
 
 # %% [markdown]
 # ## Setup
@@ -117,6 +117,9 @@ code
 # the second kernel reads the convolution's result and the shortcut once, applies batch norm,
 # addition and relu to each number while it is in a register, and writes once.
 #
+# Names: `arg0_1` and the like are the inputs, `buf0` is memory that Inductor asks for. A box
+# that reads `buf1` after one that wrote `buf0` goes on in the same memory.
+#
 # Two things end a kernel: a library call, and a point where every program would have to wait
 # for all others. Within these limits Inductor fuses what works on the same positions.
 
@@ -172,16 +175,17 @@ print("the result:", plain.launches[-1].writes[0].layout)
 
 # %% [markdown]
 # **Explain.** Three copies: the images and both weights are turned into channels-last before
-# the convolutions, at every call. The way back costs no launch: the last kernel writes in the
-# layout that you expect. Whether turning pays is decided by rules of thumb, on the numbers of
-# channels and groups.
+# the convolutions, at every call. In the code, a copy is a kernel with one load, one store and
+# no arithmetic between, at different places: it reads `x2 + 3136*y3`, say, and writes
+# `y0 + 64*x2`. The way back costs no launch: the last kernel writes in the layout that you
+# expect. Inductor decides by rules of thumb whether converting pays.
 #
 # `.to(memory_format=torch.channels_last)` on model and images, once, takes the copies away.
 
 # %% [markdown]
 # ## Read one kernel line by line
 #
-# *SwiGLU* is a step in most language models. Here each row is scaled too.
+# *SwiGLU* is a step in most language models. Here each column has a factor too.
 
 
 # %%
@@ -239,8 +243,8 @@ print([line.strip() for line in even.body.splitlines() if "xnumel =" in line])
 
 # %% [markdown]
 # **Explain.** A fixed size is written into the kernel as a number. 1,048,576 is a multiple of
-# every block, so nothing can stick out, and the comparison is left away. That is one reason
-# why sizes that are multiples of 16 or more are kind to a GPU.
+# every block that will be tried, so nothing can stick out, and the comparison is left out. 64,000
+# is not, and keeps it. In some kernels, as in the next one, it stays although it is always true.
 
 # %% [markdown]
 # ## Reductions: what changes with shape, dtype and GPU
@@ -280,14 +284,19 @@ kernel_view(short.kernels[0])
 kernel_view(long.kernels[0])
 
 # %% [markdown]
-# **Explain.**
+# **Explain.** (`[:, None]` puts `x` down and `r` across: a block is now a table of numbers.)
 #
-# - *Persistent*: the row fits into registers. It is loaded once, summed, scaled, stored.
-# - *Looped*: too long for that. A first loop sums it in pieces; a second loop loads it again to
-#   scale it. The hints fit: the first keeps the row in the cache (`evict_last`), the second lets
-#   it go (`evict_first`). About 1024 is where Inductor changes from one to the other here.
+# - *Persistent*: the whole row lies in registers. It is loaded once, summed, scaled, stored.
+# - *Looped*: above about 1024 Inductor writes a loop, by a rule of thumb. A first loop sums, a
+#   second loads the row again to scale it. The hints fit: the first asks to keep the row in the
+#   cache (`evict_last`), the second lets it go (`evict_first`). How often the loops go round is
+#   the configuration's business: `R0_BLOCK=2048` takes a row of 4096 in two rounds.
 # - *Split*: with one row there would be one program, and the rest of the GPU idle. So the row is
-#   cut, a first kernel sums each piece, a second sums the sums.
+#   cut, a first kernel sums each piece, a second sums the sums. You know a split by its two
+#   reductions, with a small tensor between them:
+
+# %%
+launch_view(split)
 
 # %% [markdown]
 # ### Another dtype
@@ -308,8 +317,10 @@ for name, found in (("float32", short), ("bfloat16", half)):
 
 # %% [markdown]
 # **Explain.** Only half the bytes are moved, but what is computed is computed in float32: each
-# load is widened, and the store rounds at the end. Eager rounds after every operation. So the
-# compiled result is not bit for bit equal to eager's, and mostly nearer to the exact one.
+# load is widened. The store looks the same; it rounds because its address is one of bfloat16
+# numbers (`*bf16`, in the header). `.to(tl.float32)` on what is float32 already changes nothing:
+# it marks a place where eager would have rounded. Eager rounds after every operation, so the
+# compiled result is not bit for bit equal to eager's.
 
 # %% [markdown]
 # ### Another GPU
@@ -339,8 +350,9 @@ print("pieces on the H200:", pieces[0], " more than on the T4:", pieces[0] > pie
 # %% [markdown]
 # **Explain.** A kernel's text seldom depends on the card. Here the split does: more
 # multiprocessors, more pieces. What always differs is below the text: the configurations that
-# are tried, and the machine code. So a kernel that you read here for an H200 tells you nearly
-# all about the one on your card, but nothing about its speed.
+# are tried, and the machine code. So what you read here for an H200 is nearly always the text that
+# your card gets, and tells nothing about its speed. An exception: a T4 has no bfloat16
+# arithmetic, and Inductor writes no code for it there.
 
 # %% [markdown]
 # ## The backward pass
@@ -375,23 +387,26 @@ print(dict(Counter(one.phase for one in trained.kernels)))
 [forward, *backward] = trained.kernels
 print("forward:", forward.kind)
 for one in backward:
-    both = {"aten.gelu_backward", "aten.native_layer_norm_backward"} <= set(one.ops)
-    print("backward:", one.kind, " gelu and norm together:", both)
+    again = "erf" in one.body
+    print(f"backward: {one.kind:20} gelu's erf computed again: {again}")
 
 # %%
 kernel_view(backward[0])
 
 # %% [markdown]
-# **Inspect.** Look at what this kernel loads: `x`, the gradient that comes in, weight and bias,
-# and two small tensors, the mean and the spread of each row. The normalised value and `gelu`'s
-# derivative are calculated again.
+# **Inspect.** *Primals* are inputs of the forward pass, *tangents* the gradient that comes in.
+# This kernel loads `x`, that gradient, weight and bias, and two small tensors: of each row the
+# mean and 1 / standard deviation. The normalised value and `gelu`'s derivative are calculated
+# again. The last kernel only sums; a name tells where a kernel comes from, not what is in it.
 #
-# **Explain.** Three kernels. One makes the gradient of `x`: persistent, a row per program. The
-# gradients of weight and bias sum over 512 rows, so they are a split reduction: pieces, then
+# **Explain.** Three kernels. The first makes the gradient of `x`: persistent, a row per program.
+# The gradients of weight and bias sum over 512 rows, so they are a split reduction: pieces, then
 # the sum of the pieces, in a kernel that is launched twice, for the weight and for the bias.
 #
-# To *recompute* is cheaper than to keep: a few multiplications in registers, against a tensor
-# written in the forward pass and read in the backward pass. Lesson 05 tells who decides that.
+# Between the passes nothing as big as `x` is kept: to *recompute* it takes a few operations in
+# registers. Within the backward pass it is different: the first kernel also stores a whole
+# tensor for the second, which sums along the other axis and so cannot be fused with it. Lesson 05
+# tells who decides what is kept.
 
 # %% [markdown]
 # ## Down to PTX and SASS
@@ -400,8 +415,12 @@ kernel_view(backward[0])
 # become instructions. *PTX* is NVIDIA's portable assembly; *SASS* is the machine code of one kind
 # of card.
 #
-# **Predict.** In `swiglu` each thread works alone; in `rms_norm` the threads of a row add up one
-# sum together. Which instructions will only `rms_norm` have? Does either use tensor cores?
+# A program runs on several *warps* of 32 threads, its *lanes*. Lanes of one warp can hand each
+# other numbers; warps meet in the multiprocessor's *shared memory*, and a *barrier* makes them
+# wait for each other. *Tensor cores* multiply small matrices.
+#
+# **Predict.** In `swiglu` each thread works alone. In `rms_norm` all threads need one sum: how do
+# they get it? Does either kernel use tensor cores?
 
 # %%
 from helpers import stage_view
@@ -429,7 +448,7 @@ for name, one in (("swiglu", gated), ("rms_norm", normed)):
 # most that these cards load at once before Blackwell. In the SASS it is `LDG.E.128`.
 #
 # **Explain.** Lanes of a warp hand each other their partial sums (`shfl.sync`), then the warps
-# meet in shared memory, behind a barrier (`bar.sync`). Nothing of this stands in the Triton text:
+# meet in shared memory, behind a barrier (`bar.sync`). None of this is in the Triton text:
 # `tl.sum` became all of it. Tensor cores multiply matrices; here they are inside the library
 # calls.
 
@@ -493,7 +512,7 @@ codegen_view(scaled, shape=(512, 1024), device=device)
 # <details><summary>What you should have seen</summary>
 #
 # - without `norm`: one pointwise kernel, no reduction
-# - 1025: a looped reduction, for the row no longer fits a block of 1024; 100: persistent again
+# - 1025: a looped reduction, for the row is longer than Inductor's limit; 100: persistent again
 # - `bfloat16`: loads widened to float32, and half the bytes. `int64`: an error at line 3, since
 #   `mean` needs floating point
 # - *backward too*: a second graph, with a kernel of its own
@@ -561,11 +580,12 @@ for keys, found in tried.items():
 # the first call.
 # </details>
 #
-# <details><summary>6. Why does the kernel for an addition not wait for the kernel before it,
-# although they run one after the other?</summary>
+# <details><summary>6. Nothing in the kernel of an addition waits for the kernel that made its
+# input. Why is the input ready all the same? And why does a sum over everything take two
+# kernels?</summary>
 #
 # The launches are in one queue, and the GPU runs a queue in order. Within one kernel there is
-# no such order between programs: that is why a reduction over everything takes two kernels.
+# no such order between programs: so the second step of the sum has to be a second kernel.
 # </details>
 
 # %% [markdown]

@@ -138,7 +138,7 @@ def test_each_kind_of_line_is_said() -> None:
         "place", "x0: where in its run of 15 the position lies (the remainder)",
     )  # fmt: skip
     role, words = note(ADD_RELU, "tl.load(in_ptr0")
-    assert role == "load" and "input 0 into tmp1" in words and "it will be read again" in words
+    assert role == "load" and "input 0 into tmp1" in words and "another use is expected" in words
     assert "where xmask is False, nothing is read" in words
     assert note(ADD_RELU, "tmp0 + tmp1") == ("calculate", "tmp0 plus tmp1")
     assert "the larger one of tmp3, tmp2" in note(ADD_RELU, "maximum")[1]
