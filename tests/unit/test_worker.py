@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import operator
 import os
 import random
 import signal
@@ -289,7 +290,9 @@ def test_settings_and_random_states_are_the_same_there():
             change()
             here = current_settings()
             assert comparable(here) != usual
-            assert comparable(run_in_worker(CALL, current_settings)) == comparable(here)
+            there = comparable(run_in_worker(CALL, current_settings))
+            assert {**there, "configs": {}} == {**comparable(here), "configs": {}}
+            assert run_in_worker(CALL, lambda: config_values(here["configs"])) == here["configs"]
             with torch.inference_mode():
                 inference, draws = run_in_worker(CALL, read)
             assert inference and str(draws) == str(read()[1])
@@ -301,6 +304,14 @@ def test_settings_and_random_states_are_the_same_there():
     after = comparable(run_in_worker(CALL, current_settings))
     assert {name for name in usual if after[name] != usual[name]} <= {"configs", "random"}
     assert run_in_worker(CALL, lambda: torch._dynamo.config.recompile_limit) > 3
+
+
+def config_values(names: dict) -> dict:
+    """What torch's configs say now, for the names in `names`."""
+    return {
+        module: {name: operator.attrgetter(name)(sys.modules[module]) for name in values}
+        for module, values in names.items()
+    }
 
 
 def comparable(settings: dict) -> dict:
