@@ -11,10 +11,9 @@ import warnings
 from unittest import mock
 
 import torch
+from pretended import Record
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses import fake_tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
 
 from helpers.attention import attention_for
 
@@ -29,20 +28,6 @@ def described(value):
     if isinstance(value, torch.Tensor):
         return tuple(value.shape), value.stride(), value.dtype, value.device, value.storage_offset()
     return value
-
-
-class Record(TorchDispatchMode):
-    def __init__(self):
-        super().__init__()
-        self.calls = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        if func.name() not in ("prim::device", "aten::detach"):
-            left_out = ("layout", "pin_memory")
-            given = {k: v for k, v in (kwargs or {}).items() if v is not None and k not in left_out}
-            self.calls.append((func.name(), repr(tree_map(described, (args, given)))))
-        return out
 
 
 def made(layout, dtype, shape, grad):
@@ -99,7 +84,8 @@ def switch_backends():
 
 
 def outcome(function, arguments, more, grad):
-    with torch.set_grad_enabled(grad), enable_python_dispatcher(), Record() as record:
+    record = Record(described, left_out=("layout", "pin_memory"))
+    with torch.set_grad_enabled(grad), enable_python_dispatcher(), record:
         try:
             return record.calls, described(function(*arguments, **more))
         except RuntimeError:

@@ -12,9 +12,9 @@ import warnings
 from unittest import mock
 
 import torch
+from pretended import Record
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses import fake_tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from helpers import autocasting
@@ -26,19 +26,6 @@ def described(value):
     if isinstance(value, torch.Tensor):
         return tuple(value.shape), value.dtype, value.device
     return value
-
-
-class Record(TorchDispatchMode):
-    def __init__(self):
-        super().__init__()
-        self.calls = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        if func.name() not in ("prim::device", "aten::detach"):
-            given = {k: v for k, v in (kwargs or {}).items() if v is not None}
-            self.calls.append((func.name(), repr(tree_map(described, (args, given)))))
-        return out
 
 
 class T:
@@ -208,7 +195,7 @@ def made(value, dtypes):
 
 def outcome(operator, arguments, options):
     """Returns the calls, whether it ran to its end, and what came out or the error."""
-    with enable_python_dispatcher(), Record() as record:
+    with enable_python_dispatcher(), Record(described) as record:
         try:
             out = operator(*arguments, **options)
         except (RuntimeError, NotImplementedError) as error:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 import types
-from pathlib import Path
 from unittest import mock
 
 import pytest
 import torch
+from pretended import said_by
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -21,7 +17,6 @@ from helpers.attention import additive_mask, attention_for, attention_math
 from helpers.attention_backends import backend_order, choose_backend, prefers_cudnn, why_not
 from helpers.attention_rules import AttentionCall, newer_rules
 
-HERE = Path(__file__).parent
 T4, A100, L4, H200, B200 = (7, 5), (8, 0), (8, 9), (9, 0), (10, 0)
 FP16, BF16, FP32, FP64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 # On cards of data centres from Hopper on, cuDNN goes first where its library is new enough.
@@ -236,22 +231,7 @@ def test_the_context_leaves_nothing_even_after_an_error():
 
 @pytest.mark.parametrize("capability", ["75", "89", "90", "100"])
 def test_choice_and_calls_are_those_of_the_installed_torch(capability, tmp_path):
-    compiler = shutil.which("cc")
-    if not compiler or not torch.version.cuda:
-        pytest.skip("needs a C compiler and a CUDA build of torch")
-    for name, source in (
-        ("runtime.so", "pretended_cudart.c"),
-        ("libcuda.so.1", "pretended_cuda.c"),
-    ):
-        command = [compiler, "-shared", "-fPIC", "-o", str(tmp_path / name), str(HERE / source)]
-        subprocess.run(command, check=True)
-    environment = os.environ | {
-        "PRETENDED_CAPABILITY": capability,
-        "LD_PRELOAD": str(tmp_path / "runtime.so"),
-        "LD_LIBRARY_PATH": f"{tmp_path}:{os.environ.get('LD_LIBRARY_PATH', '')}",
-        "PYTHONPATH": os.pathsep.join(sys.path),
-    }
-    script = [sys.executable, str(HERE / "attention_against_cpp.py"), capability, "120"]
-    run = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=300)
-    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-2000:]
-    assert "120 calls compared" in run.stdout
+    said = said_by(
+        "attention_against_cpp.py", tmp_path, capability, "120", PRETENDED_CAPABILITY=capability
+    )
+    assert "120 calls compared" in said
