@@ -9,7 +9,6 @@ import contextlib
 import datetime
 import importlib.metadata
 import itertools
-import logging
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,10 +18,10 @@ from unittest import mock
 
 import torch
 import torch._dynamo
-from torch._dynamo import utils as dynamo_utils
 from torch._dynamo.exc import SkipFrame
 from torch._functorch import aot_autograd
 
+from helpers.break_events import BreakNotes, noting_breaks
 from helpers.cross_target import told_devices, told_nothing
 from helpers.generated import CannotGenerate, GeneratedCode, Kernel, OutputCode, Request
 from helpers.graph_breaks import read_breaks
@@ -33,6 +32,7 @@ from helpers.output_code import CompileAll, as_graphs, read_all
 from helpers.targets import Target
 from helpers.told import inductor_sees_card, set_state
 from helpers.told_graphs import on_cpu
+from helpers.tracing import without_remarks
 from helpers.triton_stages import KernelStages, compile_kernel
 from helpers.vector_isa import remember_vector_isa
 
@@ -77,15 +77,9 @@ def generate(request: Request) -> GeneratedCode:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Keeps torch's remarks for developers off the screen; what matters is said in notes."""
-    log = logging.getLogger("torch")
-    before = log.level
-    log.setLevel(logging.CRITICAL + 1)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        log.setLevel(before)
+    with without_remarks(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _origin(target: Target | None) -> Origin:
@@ -163,11 +157,11 @@ def _trace(request: Request, mixed: list[str], lenient: bool) -> _Traced:
     told = told_devices(request.target, mixed, lenient) if request.target else told_nothing()
     lowering = _Lowering(request, values)
     numbers = mock.patch.object(aot_autograd, "AOT_COUNTER", itertools.count())  # in the text
-    with told as not_as_there, nothing_timed() as by_rule, numbers:
+    with told as not_as_there, nothing_timed() as by_rule, numbers, noting_breaks() as stops:
         compiled = torch.compile(request.fn, backend=lowering, **request.compile_options)
         result = compiled(*request.args, **request.kwargs)
         if not lowering.graphs:
-            raise CannotGenerate(lowering.refused or _why_no_graph())
+            raise CannotGenerate(lowering.refused or _why_no_graph(stops))
         if request.backward and not lowering.has_backward:
             raise ValueError(NO_GRAD)
         if request.backward is not False:
@@ -258,14 +252,14 @@ def _detached(result: Any) -> Any:
     )
 
 
-def _why_no_graph() -> str:
+def _why_no_graph(stops: BreakNotes) -> str:
     """Returns that there is no code, with the first place at which Dynamo gave up."""
-    found = read_breaks(dynamo_utils.graph_break_reasons)
+    found = read_breaks(stops.events)
     if not found:
         return NO_GRAPH
     first = found[0]
     where = "" if first.in_framework else f" at line {first.lineno}, {first.source_line!r}"
-    return f"{NO_GRAPH} It stopped{where}: {first.reason.rstrip('.')}. {first.explanation}"
+    return f"{NO_GRAPH} It stopped{where}: {first.title.rstrip('.')}. {first.explanation}"
 
 
 def _first_line(error: Exception) -> str:

@@ -13,20 +13,18 @@ from typing import Any
 import torch
 import torch._dynamo
 from torch._dynamo import convert_frame
-from torch._dynamo import utils as dynamo_utils
 from torch._dynamo.eval_frame import _debug_get_cache_entry_list
 from torch._guards import CompileContext
 
+from helpers.break_events import TORCH_FOLDER, original_name
 from helpers.bytecode import Bytecode, read_bytecode
 from helpers.graph_breaks import GraphBreak, read_breaks
 from helpers.guards import Guard, read_guards
-from helpers.isolation import Inspection, no_trace, unwrap
+from helpers.isolation import Inspection
 from helpers.origin import Origin
+from helpers.tracing import NOTHING, counted, device_of, traced_call
 
-NOTHING: Mapping[str, Any] = types.MappingProxyType({})
-_TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
 _STACK_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
-_RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<name>.+)_at_\d+$")
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class Graph:
         return tuple(op for op in self.ops if op.kind.startswith("call_"))
 
     def __str__(self) -> str:
-        operations = _count(len(self.calls), "operation")
+        operations = counted(len(self.calls), "operation")
         return f"graph {self.index} of {self.function}, {operations}\n{self.code}"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
@@ -107,7 +105,7 @@ class Capture:
         if not self.graphs:
             text = "Dynamo captured no graph: the whole call runs as ordinary Python."
         else:
-            text = f"{_count(len(self.graphs), 'graph')}, {_count(operations, 'operation')}."
+            text = f"{counted(len(self.graphs), 'graph')}, {counted(operations, 'operation')}."
         if self.changes_behaviour is not None:
             error = self.changes_behaviour
             first_line = str(error).strip().splitlines()[0] if str(error).strip() else ""
@@ -143,30 +141,11 @@ def capture_graphs(
     an error of the learner's own code reaches the caller as it is. TypeError if `fn` is not
     callable or `compile_options` has what `torch.compile` does not take.
     """
-    target = unwrap(fn)
-    if not callable(target):
-        raise TypeError(
-            f"capture_graphs needs a function or a module first, got {type(fn).__name__}"
-        )
-    options = dict(compile_options)
-    inner = _named_backend(options)
-    with no_trace(target, args, kwargs) as inspection:
-        recorder = _Recorder(inspection, inner)
-        compiled = torch.compile(target, backend=recorder, **options)
-        error = None
-        try:
-            given, named = inspection.arguments((args, dict(kwargs)))
-            result = inspection.protect(compiled(*given, **named))
-        except Exception as raised:  # whatever it is, eager decides whose error it is
-            error = raised
-        if error is not None:
-            inspection.restart()
-            given, named = inspection.arguments((args, dict(kwargs)))
-            result = inspection.protect(target(*given, **named))
-        graphs = recorder.graphs_with_frames()
-        breaks = read_breaks(dynamo_utils.graph_break_reasons)
-    origin = Origin.live(_device_of(args, kwargs))
-    return Capture(graphs, result, origin, breaks, error)
+    with traced_call("capture_graphs", fn, args, kwargs, compile_options, _Recorder) as call:
+        graphs = call.backend.graphs_with_frames()
+        breaks = read_breaks(call.notes.events)
+    origin = Origin.live(device_of(args, kwargs))
+    return Capture(graphs, call.result, origin, breaks, call.error)
 
 
 def compilation_count() -> int:
@@ -175,17 +154,6 @@ def compilation_count() -> int:
     Inspections do not count: they put the count back.
     """
     return sum(convert_frame.FRAME_COMPILE_COUNTER.values())
-
-
-def _named_backend(options: dict[str, Any]) -> Callable[..., Any] | None:
-    """Takes `backend` out of `options` and returns it as a callable, None if none is named."""
-    backend = options.pop("backend", None)
-    if backend is None:
-        return None
-    if backend == "inductor":
-        mode, settings = options.pop("mode", None), options.pop("options", None)
-        return torch._TorchCompileInductorWrapper(mode, settings, options.get("dynamic"))
-    return torch._dynamo.lookup_backend(backend)
 
 
 class _Recorder:
@@ -201,10 +169,9 @@ class _Recorder:
         self, gm: torch.fx.GraphModule, example_inputs: list[Any], **kwargs: Any
     ) -> Callable[..., Any]:
         code = self._inspection.entered[-1]
-        resumed = _RESUMED.match(code.co_name)
         ops = tuple(_op(node) for node in gm.graph.nodes)
-        function = resumed["name"] if resumed else code.co_name
-        self._graphs.append(Graph(_readable_code(gm), ops, function, len(self._graphs)))
+        name = original_name(code.co_name)
+        self._graphs.append(Graph(_readable_code(gm), ops, name, len(self._graphs)))
         self._frames.append((code, str(CompileContext.current_compile_id())))
         return self._inner(gm, example_inputs) if self._inner else gm.forward
 
@@ -260,23 +227,7 @@ def _learners_line(stack_trace: str) -> tuple[str, int, str]:
     found = ("", 0, "")
     for i, line in enumerate(lines):
         match = _STACK_LINE.search(line)
-        if match and not match["file"].startswith(_TORCH_FOLDER):
+        if match and not match["file"].startswith(TORCH_FOLDER):
             below = lines[i + 1].strip() if i + 1 < len(lines) else ""
             found = (match["file"], int(match["line"]), below)
     return found
-
-
-def _device_of(*values: Any) -> str:
-    """Returns where the call ran, for the stamp: the first CUDA device of the tensors, or cpu."""
-    leaves = torch.utils._pytree.tree_leaves(list(map(_plain, values)))
-    devices = [leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    cuda = [device for device in devices if device.type == "cuda"]
-    return torch.cuda.get_device_name(cuda[0]) if cuda else "cpu"
-
-
-def _plain(value: Any) -> Any:
-    return dict(value) if isinstance(value, Mapping) else value
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch._inductor import config
 
-from helpers.dynamo import NOTHING
+from helpers.tracing import NOTHING
 from helpers.generated import STAGES, GeneratedCode, Request
 from helpers.isolation import no_trace, unwrap
 from helpers.targets import Target, find_target

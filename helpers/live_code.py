@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -26,6 +27,8 @@ from helpers.targets import TARGETS, Target
 from helpers.travel import CannotTravel, pack, unpack
 from helpers.triton_stages import KernelStages, config_text
 from helpers.worker import run_in_worker
+
+_AOT_NUMBER = re.compile(r"^# AOT ID: \[?'?(\d+)", re.MULTILINE)
 
 
 def live_code(request: Request) -> GeneratedCode:
@@ -108,12 +111,10 @@ def _backward(result: Any, wanted: bool | None) -> None:
 def _collected(codes: list[OutputCode], chosen: dict[str, str]) -> Iterator[None]:
     """Collects what Inductor writes, and the candidate that each kernel settled on when it ran."""
     run = CachingAutotuner.run
+    numbers: dict[str, int] = {}
 
     def save(text: str) -> None:
-        graph = V.graph
-        phase = phase_of(graph)
-        same = sum(code.phase == phase for code in codes)
-        codes.append(OutputCode(text, phase, same))
+        codes.append(OutputCode(text, phase_of(V.graph), graph_number(text, numbers)))
 
     def ran(tuner: Any, *args: Any, **kwargs: Any) -> Any:
         out = run(tuner, *args, **kwargs)
@@ -127,6 +128,16 @@ def _collected(codes: list[OutputCode], chosen: dict[str, str]) -> Iterator[None
         mock.patch.object(CachingAutotuner, "run", ran),
     ):
         yield
+
+
+def graph_number(text: str, numbers: dict[str, int]) -> int:
+    """Returns the place, from 0, of the graph of Dynamo's that an output code belongs to.
+
+    numbers: the places given so far by AOTAutograd's number, which forward and backward share;
+    the backward of the last graph is compiled first, so the order of the texts says nothing.
+    """
+    found = _AOT_NUMBER.search(text)
+    return numbers.setdefault(found[1] if found else f"text {len(numbers)}", len(numbers))
 
 
 def _stages_here(kernels: list[tuple[str, str]], stages: tuple[str, ...]) -> list[KernelStages]:

@@ -225,6 +225,23 @@ def test_backward_of_several_graphs_comes_after_each_forward():
     assert x.grad is None
 
 
+def test_a_text_of_live_code_tells_which_graph_it_belongs_to():
+    from helpers.live_code import graph_number
+
+    texts = [
+        "['3_forward']",
+        "['4_inference']",
+        "['5_forward']",
+        "['5_backward']",
+        "['3_backward']",
+    ]
+    numbers: dict[str, int] = {}
+    found = [
+        graph_number(f"# AOT ID: {name}\nfrom ctypes import c_void_p", numbers) for name in texts
+    ]
+    assert found == [0, 1, 2, 2, 0]
+
+
 def test_when_a_backward_is_generated():
     x = rows(requires_grad=True)
     phases = {

@@ -175,30 +175,3 @@ def test_align_pairs_a_call_of_what_was_fetched():
     after = listing("LOAD_GLOBAL print", "LOAD_FAST x", "CALL", "LOAD_FAST z", "RETURN_VALUE")
     same = [a for a, mark, _ in align(before, after) if mark == "="]
     assert same == ["LOAD_GLOBAL print", "LOAD_FAST x", "CALL"]
-
-
-def test_breaks_are_counted_by_line_and_never_without_words():
-    def noisy(y):
-        print("working")
-        return y.cos()
-
-    def outer(x):
-        number = x.sum().item()
-        y = noisy(x)
-        if y.sum() > 0:
-            y = y + number
-        return y
-
-    breaks = capture_graphs(outer, torch.ones(3)).breaks
-    lines = [found.source_line for found in breaks]
-    assert lines == ["number = x.sum().item()", 'print("working")', "if y.sum() > 0:"]
-    for found in breaks:
-        assert found.reason
-        assert found.explanation
-        assert found.fix
-        assert found.filename == __file__
-        assert not found.in_framework
-    assert breaks[1].reason == "print is Python's: it cannot be part of a graph"
-    assert breaks[1].call_paths[0][-1] == "noisy"
-    assert breaks[2].reason == "Branch on the value of a tensor"
-    assert capture_graphs(lambda x: x.sin(), torch.ones(3)).breaks == ()

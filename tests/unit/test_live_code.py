@@ -116,6 +116,19 @@ def test_the_ptx_is_that_of_the_kernel_that_ran(monkeypatch: pytest.MonkeyPatch)
         assert instructions(kernel.stages["ptx"]) == instructions(ran[kernel.name])
 
 
+def test_each_backward_belongs_to_its_forward_though_the_last_is_compiled_first() -> None:
+    def two_graphs(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        torch._dynamo.graph_break()
+        return y.exp().sum(-1)
+
+    code = generated_code(two_graphs, on_card(64, 64, requires_grad=True))
+    told = {(graph.phase, graph.capture_index) for graph in code.graphs}
+    assert told == {("forward", 0), ("forward", 1), ("backward", 0), ("backward", 1)}
+    backward = {graph.capture_index: graph for graph in code.graphs if graph.phase == "backward"}
+    assert "cos" in backward[0].wrapper and "cos" not in backward[1].wrapper  # of the sine
+
+
 def instructions(ptx: str) -> list[str]:
     """The instructions alone: places in the source and debug sections name files."""
     left_out = (".loc", ".file", "//", "$L__", ".section", ".b8", ".b32", ".b64", ".b16", "{", "}")
