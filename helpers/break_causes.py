@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 _FILE = Path(__file__).with_suffix(".toml")
+_QUOTING = re.compile(r"Stack variable source attribution:|^from user code:", re.MULTILINE)
+_ASIDE = re.compile(r"\s*(Hint:|# File )")
 
 
 @dataclass(frozen=True)
@@ -81,13 +83,21 @@ def find_cause(message: str, source_line: str, entry_line: str = "") -> Cause | 
     source_line: where Dynamo stopped; entry_line: the learner's line that led there, where that
     is another one. None if this is no kind that we know.
     """
-    # Their addresses, frames and quoted code would let one cause be taken for another.
-    message = message.partition("Stack variable source attribution:")[0]
+    message = _without_quotes(message)
     lines = [_without_comment(line) for line in (source_line, entry_line)]
     for cause in load_causes():
         if any(pattern.fits(message, line) for pattern in cause.patterns for line in lines):
             return cause
     return None
+
+
+def _without_quotes(message: str) -> str:
+    """Returns torch's message without the code that it quotes, and without its advice.
+
+    Both name other things than the cause, and so would let one be taken for another.
+    """
+    own = _QUOTING.split(message, maxsplit=1)[0]
+    return "\n".join(line for line in own.splitlines() if not _ASIDE.match(line))
 
 
 def _without_comment(line: str) -> str:

@@ -16,7 +16,7 @@ import sys
 import traceback
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
 
@@ -32,6 +32,8 @@ _REFUSED = tuple(
     kind for name in ("Unsupported", "UserError") if (kind := getattr(exc, name, None)) is not None
 )
 _LOOP = "Skipping frame because there is a graph break in a for/while loop"  # torch 2.7
+# What torch says around the cause when it gives a frame up.
+_WITHIN = {"graph break in loop": "loop", "Graph break under GenericContext": "with"}
 _LIMIT = re.compile(r"recompile.limit", re.IGNORECASE)
 
 EFFECTS = ("split", "rest_eager", "frame_skipped")  # from what costs least to what costs most
@@ -51,13 +53,15 @@ class BreakEvent:
     """Dynamo stopped once. stack: from the called function to the innermost line of the break.
 
     message: torch's whole text; effect: one of EFFECTS, for the frame that was being compiled;
-    frame: where its function starts.
+    frame: where its function starts; stands_in: what kept Dynamo from going on after the break,
+    "loop" or "with" (empty where torch does not say).
     """
 
     message: str
     effect: str
     frame: Place
     stack: tuple[Place, ...]
+    stands_in: str = ""
 
 
 @dataclass
@@ -74,6 +78,7 @@ class _Frame:
 class _Stop:
     message: str
     stack: list[Any]
+    stands_in: str = ""
 
 
 @dataclass
@@ -130,8 +135,10 @@ class _Listener:
     def _skipping(self, original: Any) -> Any:
         def init(error: Exception, *args: Any, **kwargs: Any) -> None:
             original(error, *args, **kwargs)
-            if str(error).startswith(_LOOP) and self._last and self._frames:
-                self._frames[-1].ended = self._last, "frame_skipped"
+            # Torch 2.7 says nothing where a generator breaks.
+            within = {_LOOP: "loop", "": ""}.get(str(error).partition("\n")[0])
+            if within is not None and self._last and self._frames:
+                self._frames[-1].ended = replace(self._last, stands_in=within), "frame_skipped"
 
         return init
 
@@ -204,10 +211,11 @@ class _Listener:
                 return None
             if _never_compiled(self._frames[-1].code):
                 return None
-            root = error
+            root, outer = error, str(error)
             while isinstance(root.__cause__, _REFUSED):
                 root = root.__cause__
-            return _Stop(str(root), root._noted_stack), "frame_skipped"
+            within = next((name for words, name in _WITHIN.items() if words in outer), "")
+            return _Stop(str(root), root._noted_stack, within), "frame_skipped"
         return None
 
     def _keep(self, frame: _Frame) -> None:
@@ -219,7 +227,7 @@ class _Listener:
         start = Place(code.co_filename, code.co_firstlineno, original_name(code.co_name))
         inner = inner or [start]
         stack = tuple(_without_repeats([*frame.above, *inner]))
-        self._notes.events.append(BreakEvent(stop.message, effect, start, stack))
+        self._notes.events.append(BreakEvent(stop.message, effect, start, stack, stop.stands_in))
 
     def _above(self, frame: types.FrameType | None) -> list[Place]:
         """Returns the lines that called the frame being converted, the learner's call first."""

@@ -23,6 +23,12 @@ from helpers.tracing import NOTHING, Backend, TracedCall, counted, device_of, tr
 
 _REGISTRY_ID = re.compile(r"/gb(\d+)\.html")
 _PART = re.compile(r"^\s*(Explanation|Hint|Developer debug context):\s*(.*)$")
+_STANDS_IN = {
+    "loop": ": the break stands in a loop, and Dynamo cannot go on in the middle of one",
+    "with": ": the break stands in a with block that Dynamo cannot enter again",
+    "": ": it stands where Dynamo cannot go on (inside try, a generator, half an expression)",
+}
+_LOOP_FIX = " As it stands in a loop, you can also compile the loop's body alone, and loop outside."
 _PUT_OFF = re.compile(r"GetAttrVariable\(TensorVariable\(\), (\w+)\)")
 _LIBRARY = sysconfig.get_paths()["stdlib"] + os.sep
 _PACKAGES = tuple({sysconfig.get_paths()[name] for name in ("purelib", "platlib")})
@@ -45,9 +51,10 @@ class GraphBreak:
     here, the rest of the function is not) or "frame_skipped" (nothing of the function is
     compiled), the costliest that it had; explanation, fix: never empty; change: the smallest
     change of code (empty where none can be named); cause: the id in our list of causes (empty if
-    it is in none); function: the one that pays for it; call_paths: the functions called to get
-    there; count: how often Dynamo met it; in_framework: the line lies in torch's own code; entry:
-    the learner's innermost line, as (filename, lineno, text); message: torch's whole text.
+    it is in none); function: the one that pays for it; stands_in: "loop" or "with" if that kept
+    Dynamo from going on after the break; call_paths: the functions called to get there; count:
+    how often Dynamo met it; in_framework: the line lies in torch's own code; entry: the learner's
+    innermost line, as (filename, lineno, text); message: torch's whole text.
     """
 
     reason: str
@@ -66,6 +73,7 @@ class GraphBreak:
     cause: str = ""
     entry: tuple[str, int, str] = ("", 0, "")
     function: str = ""
+    stands_in: str = ""
     message: str = field(default="", repr=False)
 
     def __str__(self) -> str:
@@ -82,7 +90,8 @@ class GraphBreak:
         return {
             "split": f"{name} is compiled in pieces: what comes before, and what comes after.",
             "rest_eager": f"{name} is compiled up to here; the rest of it runs in eager.",
-            "frame_skipped": f"Nothing of {name} itself is compiled, not even what comes before.",
+            "frame_skipped": f"Nothing of {name} itself is compiled, not even what comes before"
+            f"{_STANDS_IN[self.stands_in]}.",
         }[self.effect]
 
 
@@ -199,10 +208,9 @@ def _merged(old: GraphBreak, new: GraphBreak) -> GraphBreak:
     # A function that broke is met once more on its own, called by what Dynamo left of its caller.
     longest = tuple(p for p in paths if not any(p != q and q[-len(p) :] == p for q in paths))
     clearer = old if old.cause or not new.cause else new
-    effect, function = costlier.effect, costlier.function
-    return replace(
-        clearer, effect=effect, function=function, count=old.count + 1, call_paths=longest
-    )
+    paid = {name: getattr(costlier, name) for name in ("effect", "function", "stands_in")}
+    fix = max(old.fix, new.fix, key=len) if old.cause == new.cause else clearer.fix
+    return replace(clearer, **paid, fix=fix, count=old.count + 1, call_paths=longest)
 
 
 def _read(event: BreakEvent) -> GraphBreak:
@@ -218,6 +226,8 @@ def _read(event: BreakEvent) -> GraphBreak:
     cause = find_cause(message, _text(place), _text(entry))
     if cause is not None:
         explanation, fix = cause.explanation, cause.fix
+    if event.stands_in == "loop":
+        fix += _LOOP_FIX
     if in_framework:
         fix = _framework_fix(fix, entry)
     names = [one.function for one in own] + ([place.function] if in_framework else [])
@@ -237,6 +247,7 @@ def _read(event: BreakEvent) -> GraphBreak:
         change=cause.change if cause else "",
         cause=cause.id if cause else "",
         function=names[0] if _passed_through(event.frame.filename) else event.frame.function,
+        stands_in=event.stands_in,
         entry=(entry.filename, entry.lineno, _text(entry)),
         message=message,
     )
@@ -281,6 +292,7 @@ def _framework_fix(fix: str, entry: Place) -> str:
 def _torchs_words(text: str) -> tuple[str, str, str]:
     """Returns title, explanation and fix, none of them empty, from Dynamo's message."""
     parts: dict[str, list[str]] = {"Explanation": [], "Hint": []}
+    text = text.partition("*** While handling this graph break")[0]  # what follows is no cause
     for line in text.splitlines():
         match = _PART.match(line)
         if match and match[1] in parts:

@@ -23,6 +23,7 @@ _TYPE = re.compile(r"type=<class '(?P<name>[^']+)'>")
 _OBJECT = re.compile(r"___check_obj_id\(.+, (?P<value>True|False|None)\)")
 _KEY = re.compile(r"list\(dict\.keys\((?P<dict>.+?)\)\)\[(?P<index>\d+)\] == (?P<key>.+)$")
 _OWN = re.compile(r"(?P<no>not )?___dict_contains\('(?P<name>\w+)', (?P<of>.+?)(?:\.__dict__)?\)$")
+BEFORE_BREAK = "(a value from before the graph break)"
 _SINGLETONS = {id(value): str(value) for value in (True, False, None)}
 
 # Assumptions about the surroundings and not about one value: kind, words.
@@ -113,6 +114,9 @@ def readable(text: str) -> str:
     text = re.sub(r"G\['__builtins_dict__[^']*'\]\['(\w+)'\]", r"\1", text)
     text = re.sub(r"G\['__import_(\w+)'\]", lambda m: m[1].replace("_dot_", "."), text)
     text = _ENTRY.sub(r".\1", text)
+    # A resume function holds what was on Python's stack at the break under names of Dynamo's own.
+    text = re.sub(r"___from_numpy\((.+?)\)", r"\1", text)
+    text = re.sub(r"""L\[(?:'|")___stack\d+(?:'|")\]""", BEFORE_BREAK, text)
     return re.sub(r"""[LG]\[(?:'|")([^'"]+)(?:'|")\]""", r"\1", text)
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch._inductor import config
 
-from helpers.tracing import NOTHING
 from helpers.generated import STAGES, GeneratedCode, Request
 from helpers.isolation import no_trace, unwrap
 from helpers.targets import Target, find_target
+from helpers.tracing import NOTHING
 from helpers.travel import CannotTravel
 from helpers.usable_gpu import why_no_gpu
 from helpers.worker import run_in_worker

@@ -201,6 +201,11 @@ def test_one_cause_is_one_break_at_its_innermost_line(fn, marker, effect, functi
     assert found.function in found.effect_words
     assert not found.in_framework
     assert found.entry[:2] == (found.filename, found.lineno)
+    assert found.stands_in == {"early exit": "loop", "in with": "with"}.get(marker, "") or (
+        fn is in_a_loop and found.stands_in == "loop"
+    )
+    if found.stands_in == "loop":
+        assert "loop" in found.effect_words and "loop's body" in found.fix
     if graphs is not None:  # how a nested call is split differs between versions
         assert explain_graph_breaks(fn, torch.rand(4, 4)).graphs == graphs
 

@@ -1,0 +1,166 @@
+"""Lesson 03 as a learner meets it: run, panel by mouse and keyboard, errors, accessibility."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+LESSON = "03_graph_breaks.ipynb"
+WAIT_MS = 60_000
+TWO = """\
+def rescale(x, center=True):
+    y = torch.sigmoid(x)
+    if center:
+        y = y - y.mean()
+    top = y.abs().max().item()
+    if y.sum() > 0:
+        y = y * 2
+    return y / top
+"""
+
+
+@pytest.fixture(scope="module")
+def lesson(open_notebook: Any, server: Any) -> Any:
+    """Lesson 03 without stored outputs, opened and run once for all tests of this file."""
+    from helpers.lesson_notebook import build_notebook, to_text
+    from helpers.lessons import choose_lessons
+
+    [found] = choose_lessons(["03"])
+    (server.folder / LESSON).write_text(to_text(build_notebook(found)), encoding="utf-8")
+    notebook = open_notebook(LESSON)
+    notebook.run_all()
+    yield notebook
+    notebook.page.close()
+
+
+def panel_of(page: Any) -> Any:
+    return page.locator(".jp-OutputArea-output:has(textarea)")
+
+
+def shown(page: Any, text: str) -> None:
+    """Insists that the panel, and not only the static view above it, comes to show a text."""
+    from playwright.sync_api import expect
+
+    expect(panel_of(page)).to_contain_text(text, timeout=WAIT_MS)
+
+
+def type_function(page: Any, text: str) -> None:
+    """Replaces the function by keyboard alone: from the control after it, back, insert, forward."""
+    page.get_by_label("batch", exact=True).focus()
+    page.keyboard.press("Shift+Tab")
+    assert page.evaluate("document.activeElement.tagName") == "TEXTAREA"
+    page.keyboard.press("Control+A")
+    page.keyboard.insert_text(text)
+    page.keyboard.press("Tab")
+
+
+def test_the_lesson_runs_without_an_error(lesson: Any) -> None:
+    assert lesson.errors() == []
+    counts = [c["execution_count"] for c in lesson.contents()["cells"] if c["cell_type"] == "code"]
+    assert counts == list(range(1, len(counts) + 1))
+
+
+def test_the_strip_and_the_cards_are_there_at_the_start(lesson: Any) -> None:
+    from playwright.sync_api import expect
+
+    panel = panel_of(lesson.page)
+    shown(lesson.page, "2 graph breaks, 3 graphs")
+    expect(panel.locator("svg[role=img]")).to_contain_text("graph 2")
+    expect(panel.locator(".tcs-break")).to_have_count(2)
+    expect(panel.locator(".tcs-break-line").first).to_contain_text("5 |     top = y.abs()")
+    panel.scroll_into_view_if_needed()
+    lesson.picture("breaks_light")
+
+
+def test_repairs_are_said_one_by_one(lesson: Any) -> None:
+    from playwright.sync_api import expect
+
+    page = lesson.page
+    text = TWO.replace(".item()", "")
+    type_function(page, text)
+    shown(page, "1 break fewer: 1 instead of 2.")
+    type_function(
+        page,
+        text.replace(
+            "if y.sum() > 0:\n        y = y * 2", "y = torch.where(y.sum() > 0, y * 2, y)"
+        ),
+    )
+    shown(page, "repaired: no graph break is left")
+    shown(page, "one graph")
+    expect(panel_of(page).locator(".tcs-break")).to_have_count(0)
+    lesson.picture("breaks_repaired")
+
+
+def test_the_menu_loads_a_function_that_is_skipped(lesson: Any) -> None:
+    page = lesson.page
+    menu = page.get_by_label("load", exact=True)
+    menu.select_option("a loop that may end early")
+    shown(page, "whole function skipped")
+    shown(page, "plain Python")
+    lesson.picture("breaks_skipped")
+    menu.select_option("an attribute that may be missing")
+    shown(page, "behaves differently")
+    lesson.picture("breaks_behaviour")
+
+
+def test_a_card_opens_by_keyboard_and_shows_torchs_words(lesson: Any) -> None:
+    from playwright.sync_api import expect
+
+    page = lesson.page
+    type_function(page, TWO)
+    shown(page, "2 graph breaks, 3 graphs")
+    more = panel_of(page).locator(".tcs-break summary").first
+    more.focus()
+    page.keyboard.press("Enter")
+    expect(panel_of(page).locator(".tcs-break details").first).to_contain_text("torch says:")
+    expect(panel_of(page).locator(".tcs-break details pre").first).to_be_visible()
+
+
+def test_the_flag_and_the_batch_change_by_keyboard(lesson: Any) -> None:
+    page = lesson.page
+    type_function(page, TWO)
+    page.get_by_label("center", exact=True).focus()
+    page.keyboard.press("Space")
+    shown(page, "2 breaks, as before.")
+    page.get_by_label("batch", exact=True).select_option("2")
+    shown(page, "Done: tensors of 2 x 16 x 8, float32.")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def f(x):\nreturn x", "line 2: Python cannot read this"),
+        ("def f(x):\n    return x + nothing", "line 2: NameError: name 'nothing' is not defined"),
+    ],
+)
+def test_what_is_wrong_is_said_in_the_pane(lesson: Any, text: str, message: str) -> None:
+    type_function(lesson.page, text)
+    shown(lesson.page, message)
+    shown(lesson.page, "Not captured.")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_no_serious_accessibility_fault_in_the_outputs(lesson: Any, dark: bool) -> None:
+    page = lesson.page
+    lesson.use_theme(dark)
+    type_function(page, TWO)
+    shown(page, "2 graph breaks, 3 graphs")
+    panel_of(page).scroll_into_view_if_needed()
+    lesson.picture(f"breaks_{'dark' if dark else 'light'}_panel")
+    lesson.assert_accessible()
+
+
+def test_nothing_is_cut_off_at_a_large_zoom(lesson: Any) -> None:
+    page = lesson.page
+    with lesson.at_200_percent():
+        page.get_by_label("batch", exact=True).scroll_into_view_if_needed()
+        lesson.picture("breaks_200_percent")
+        wide = lesson.cut_off()
+        panel = panel_of(page)
+        edge = panel.bounding_box()["x"] + panel.bounding_box()["width"]
+        boxes = [one.bounding_box() for one in panel.locator("p").all() if one.is_visible()]
+        beyond = [box for box in boxes if box["x"] + box["width"] > edge + 1]
+    assert wide == [], "these outputs are cut off"
+    assert boxes and beyond == [], "these words run past the edge"
