@@ -54,7 +54,8 @@ class BreakEvent:
 
     message: torch's whole text; effect: one of EFFECTS, for the frame that was being compiled;
     frame: where its function starts; stands_in: what kept Dynamo from going on after the break,
-    "loop" or "with" (empty where torch does not say).
+    "loop" or "with" (empty where torch does not say); read: how many places at the end of `stack`
+    Dynamo was reading as one frame.
     """
 
     message: str
@@ -62,6 +63,7 @@ class BreakEvent:
     frame: Place
     stack: tuple[Place, ...]
     stands_in: str = ""
+    read: int = 1
 
 
 @dataclass
@@ -83,9 +85,14 @@ class _Stop:
 
 @dataclass
 class BreakNotes:
-    """What `noting_breaks` collected: the events, and frames that a recompile limit refused."""
+    """What `noting_breaks` collected.
+
+    events: in order; refused_at_limit: names of frames that a recompile limit refused; tried:
+    (file, function) of each frame that Dynamo tried to compile, on its own.
+    """
 
     events: list[BreakEvent] = field(default_factory=list)
+    tried: set[tuple[str, str]] = field(default_factory=set)
     refused_at_limit: list[str] = field(default_factory=list)
 
 
@@ -191,6 +198,8 @@ class _Listener:
             self._last = None
             noted = _Frame(frame.f_code, self._above(sys._getframe(1)))
             self._frames.append(noted)
+            name = original_name(frame.f_code.co_name)
+            self._notes.tried.add((frame.f_code.co_filename, name))
             try:
                 result = original(converter, frame, *args, **kwargs)
             except Exception as error:
@@ -227,7 +236,9 @@ class _Listener:
         start = Place(code.co_filename, code.co_firstlineno, original_name(code.co_name))
         inner = inner or [start]
         stack = tuple(_without_repeats([*frame.above, *inner]))
-        self._notes.events.append(BreakEvent(stop.message, effect, start, stack, stop.stands_in))
+        self._notes.events.append(
+            BreakEvent(stop.message, effect, start, stack, stop.stands_in, len(inner))
+        )
 
     def _above(self, frame: types.FrameType | None) -> list[Place]:
         """Returns the lines that called the frame being converted, the learner's call first."""

@@ -254,7 +254,7 @@ def _detached(result: Any) -> Any:
 
 def _why_no_graph(stops: BreakNotes) -> str:
     """Returns that there is no code, with the first place at which Dynamo gave up."""
-    found = read_breaks(stops.events)
+    found = read_breaks(stops)
     if not found:
         return NO_GRAPH
     first = found[0]

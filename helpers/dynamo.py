@@ -143,7 +143,7 @@ def capture_graphs(
     """
     with traced_call("capture_graphs", fn, args, kwargs, compile_options, _Recorder) as call:
         graphs = call.backend.graphs_with_frames()
-        breaks = read_breaks(call.notes.events)
+        breaks = read_breaks(call.notes)
     origin = Origin.live(device_of(args, kwargs))
     return Capture(graphs, call.result, origin, breaks, call.error)
 

@@ -7,7 +7,7 @@ import linecache
 import os
 import re
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,8 @@ from torch._dynamo import trace_rules
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from helpers.break_causes import find_cause
-from helpers.break_events import EFFECTS, TORCH_FOLDER, BreakEvent, Place
+from helpers.break_events import EFFECTS, TORCH_FOLDER, BreakEvent, BreakNotes, Place
+from helpers.class_names import with_class
 from helpers.isolation import Inspection
 from helpers.origin import Origin
 from helpers.tracing import NOTHING, Backend, TracedCall, counted, device_of, traced_call
@@ -176,7 +177,7 @@ def explain_graph_breaks(
         return backend
 
     with traced_call("explain_graph_breaks", fn, args, kwargs, options, counting) as call:
-        breaks = read_breaks(call.notes.events)
+        breaks = read_breaks(call.notes)
         notes = [] if made or breaks or call.error else [_why_nothing(call)]
     if strict:
         notes.append(
@@ -192,11 +193,11 @@ def explain_graph_breaks(
     return GraphBreaks(breaks, call.result, call.error, len(made), tuple(notes), origin)
 
 
-def read_breaks(events: Iterable[BreakEvent]) -> tuple[GraphBreak, ...]:
+def read_breaks(notes: BreakNotes) -> tuple[GraphBreak, ...]:
     """Returns one break per innermost source line from what Dynamo did (see `break_events`)."""
     found: dict[tuple[str, int], GraphBreak] = {}
-    for event in events:
-        new = _read(event)
+    for event in notes.events:
+        new = _read(event, notes.tried)
         key = (new.filename, new.lineno)
         found[key] = _merged(found[key], new) if key in found else new
     return tuple(found.values())
@@ -213,7 +214,20 @@ def _merged(old: GraphBreak, new: GraphBreak) -> GraphBreak:
     return replace(clearer, **paid, fix=fix, count=old.count + 1, call_paths=longest)
 
 
-def _read(event: BreakEvent) -> GraphBreak:
+def _left_out(event: BreakEvent, tried: set[tuple[str, str]]) -> Place | None:
+    """Returns the forward that runs in eager as a whole because of a break, None if none does.
+
+    Python runs what a broken call leads to, and Dynamo tries each function again on its own; but
+    never torch's own modules (nn.Sequential), and with them goes what they call in between.
+    """
+    for place in event.stack[-event.read :][1:]:
+        own = (place.filename, place.function)
+        if place.function == "forward" and own not in tried:
+            return place
+    return None
+
+
+def _read(event: BreakEvent, tried: set[tuple[str, str]]) -> GraphBreak:
     counted = [place for place in event.stack if not _passed_through(place.filename)]
     counted = counted or [event.stack[-1]]
     place = counted[-1] = _where_it_began(counted[-1], event.message)
@@ -230,14 +244,18 @@ def _read(event: BreakEvent) -> GraphBreak:
         fix += _LOOP_FIX
     if in_framework:
         fix = _framework_fix(fix, entry)
-    names = [one.function for one in own] + ([place.function] if in_framework else [])
+    names = [with_class(one.filename, one.lineno, one.function) for one in own]
+    names += [place.function] if in_framework else []
+    frame, effect = event.frame, event.effect
+    if left_out := _left_out(event, tried):
+        frame, effect = left_out, "frame_skipped"
     return GraphBreak(
         reason=reason,
         gb_id=f"GB{registry[1]}" if registry else "",
         filename=place.filename,
         lineno=place.lineno,
         source_line=_text(place),
-        effect=event.effect,
+        effect=effect,
         explanation=explanation,
         fix=fix,
         call_paths=(tuple(names),),
@@ -246,7 +264,9 @@ def _read(event: BreakEvent) -> GraphBreak:
         title=cause.title if cause else reason,
         change=cause.change if cause else "",
         cause=cause.id if cause else "",
-        function=names[0] if _passed_through(event.frame.filename) else event.frame.function,
+        function=names[0]
+        if _passed_through(frame.filename)
+        else with_class(frame.filename, frame.lineno, frame.function),
         stands_in=event.stands_in,
         entry=(entry.filename, entry.lineno, _text(entry)),
         message=message,

@@ -254,7 +254,8 @@ def test_a_break_that_loses_an_except_clause_is_a_change_of_behaviour():
 def test_a_model_a_method_a_library_call_and_a_partial():
     block = Block()
     found = the_break(block, torch.ones(3, 4), marker="logs")
-    assert found.call_paths == (("forward",),)
+    assert found.call_paths == (("Block.forward",),)
+    assert found.function == "Block.forward"
     assert len(explain_graph_breaks(block, torch.ones(4, 4))) == 0  # a multiple of four
     the_break(block.scaled, torch.ones(3, 4), marker="method")
     the_break(torch.compile(block), torch.ones(3, 4), marker="logs")
@@ -370,6 +371,15 @@ def test_a_break_inside_torch_names_the_learners_line():
     assert found.filename.startswith(torch.__path__[0])
     assert found.entry[:2] == (__file__, the_line("makes a layer"))
     assert f"line {the_line('makes a layer')}" in found.fix
+
+
+def test_torchs_own_modules_are_never_tried_again_and_take_their_parts_with_them():
+    x = torch.ones(2, 3, 4)
+    row = nn.Sequential(nn.Linear(4, 4), nn.LSTM(4, 4, batch_first=True))
+    [found] = explain_graph_breaks(row, x)
+    assert found.effect == "frame_skipped"
+    assert found.function == "Sequential.forward"
+    assert explain_graph_breaks(row, x).graphs == 0
 
 
 def test_why_nothing_was_captured():
