@@ -45,9 +45,17 @@ def shown(value: Any) -> str:
         return f"a {str(value.dtype).removeprefix('torch.')} tensor of shape {tuple(value.shape)}"
     if isinstance(value, torch.nn.Module):
         return f"a {type(value).__name__}"
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        text = ", ".join(shown(member) for member in value)
+        text = f"[{text}]" if isinstance(value, list) else f"({text})"
+        return _cut(text)
     if isinstance(value, (types.FunctionType, type)):
         return f"the {'class' if isinstance(value, type) else 'function'} {value.__name__}"
-    text = re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+    return _cut(re.sub(r" at 0x[0-9a-f]+", "", repr(value)))
+
+
+def _cut(text: str) -> str:
+    text = " ".join(text.split())
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
@@ -58,20 +66,20 @@ def _root(failure: Failure) -> str:
 
 def place(failure: Failure, setting: Setting) -> str:
     """Returns what kind of thing a guard protects: "argument", "attribute", ..."""
-    if failure.source.startswith("self.") and ".param_groups" not in failure.raw:
-        return "attribute"
-    if failure.raw.startswith("G["):
-        return "global variable"
-    if BEFORE_BREAK in failure.source:
-        return "value"
-    if "__closure__" in failure.raw or _root(failure) in setting.code.co_freevars:
-        return "variable of the enclosing function"
     if ".param_groups" in failure.raw:
         return "setting of the optimizer"
-    if "." in failure.source:
+    if failure.owner == "class":
+        return "class attribute"
+    if BEFORE_BREAK in failure.source:
+        return "value"
+    if re.search(r"\.\w+$", failure.source):
         return "attribute"
-    if "[" in failure.source:
+    if failure.source.endswith("]"):
         return "member"
+    if failure.raw.startswith("G["):
+        return "global variable"
+    if "__closure__" in failure.raw or _root(failure) in setting.code.co_freevars:
+        return "variable of the enclosing function"
     return "argument"
 
 

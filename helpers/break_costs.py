@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 from helpers import recordings
 from helpers.benchmarking import measure
 from helpers.byte_views import size_text
-from helpers.comparing import compare
+from helpers.comparing import NO_DIFFERENCE, compare
 from helpers.display import View, notice_html, sentence_html, table_html, table_text, wrap
 from helpers.dynamo import capture_graphs
 from helpers.first_compile import keep, time_text
@@ -22,19 +23,25 @@ from helpers.isolation import no_trace
 from helpers.launches import read_launches
 from helpers.origin import Origin
 from helpers.roofline import count_bytes_of
+from helpers.run_settings import tensors_in
 from helpers.timing import MeasurementRefused, Timing
 
 RECORDING = "03_graph_breaks"
 NAMES = ("with breaks", "without breaks")
 _COLUMNS = ("", "graphs", "launches", "bytes moved")
-_TIMES = ("", "time of a call", "measured on", "compiled by")
+_TIMES = ("", "time of a call", "inputs", "measured on", "graphs run")
 # What compiles for the times: without a card Inductor would take a minute to write C++ that the
 # lesson does not look at. Passed through, what remains is what each break itself costs the host.
 _BACKENDS = {"cuda": "inductor", "cpu": "eager"}
-_IN_WORDS = {
-    "inductor": "Inductor",
-    "eager": "nothing: the graphs run as they are, so the difference is the host's work alone",
-}
+_IN_WORDS = {"inductor": "compiled by Inductor", "eager": "uncompiled"}
+_ON_A_CPU = (
+    "On a CPU the graphs run uncompiled here. So the two times show only what breaks cost the host "
+    "(its way between graphs), and nothing of what launches and bytes cost a GPU."
+)
+_DISTURBED = "Measured here, but not judged: other programs used the machine meanwhile."
+# Two forms of one computation differ by rounding, far below this share of the largest value;
+# another computation is nearly always above it.
+_SAME = 1e-2
 
 
 @dataclass(frozen=True)
@@ -50,17 +57,19 @@ class Form:
 @dataclass(frozen=True, repr=False)
 class BreakCosts(View):
     """What `break_cost` shows. broken, repaired: counts; timings: both, () if refused;
-    refused: why there is no time, else empty.
+    refused: why there is no time, else empty; inputs: dtypes and shapes of the call, in words.
     """
 
     broken: Form | None = None
     repaired: Form | None = None
     timings: tuple[Timing, ...] = ()
     refused: str = ""
+    inputs: str = ""
 
     def to_record(self) -> dict[str, Any]:
-        """Returns the times as a recording keeps them, empty if they were refused."""
-        return dict(zip(NAMES, map(keep, self.timings), strict=False))
+        """Returns the times and inputs as a recording keeps them, empty if they were refused."""
+        times = dict(zip(NAMES, map(keep, self.timings), strict=False))
+        return {**times, "inputs": self.inputs} if times else {}
 
 
 def break_cost(
@@ -75,32 +84,70 @@ def break_cost(
     Launches and bytes are read from the code generated for this machine's GPU, else for an H200.
     Times: compiled by Inductor on a GPU; on a CPU with the graphs passed through, which leaves
     what breaks cost the host. recorded: name under which times of a GPU may have been recorded.
-    repeats: samples of each. Each form runs about as often as `measure`
-    says; nothing is left in the compiler. Where times would mislead, a sentence says why.
+    repeats: samples of each. Each form runs about as often as `measure` says; nothing is left in
+    the compiler. Where times would mislead, a sentence says why. ValueError if the two forms
+    return something else for this call: then one is no repair of the other.
     """
     with torch.no_grad():
+        _check_same(broken, repaired, args)
         pair = [_count(fn, args, name) for fn, name in zip((broken, repaired), NAMES, strict=True)]
-        forms, codes = [form for form, _ in pair], [code for _, code in pair]
+        forms, code = [form for form, _ in pair], pair[0][1]
         timings, verdict, refused = _time(broken, repaired, args, repeats)
-    said = _difference(*forms)
+    said, inputs = _difference(*forms), _inputs(args)
     rows = [(one.name, one.graphs, one.launches, size_text(one.bytes)) for one in forms]
-    timed = [_time_row(one) for one in timings]
+    parts = [sentence_html(said), table_html(_COLUMNS, rows), code.origin.html()]
+    texts = [said, table_text(_COLUMNS, rows), code.origin.text()]
     more, stored = _recorded_rows(recorded) if recorded else ([], None)
-    parts = [sentence_html(said), table_html(_COLUMNS, rows), codes[0].origin.html()]
-    texts = [said, table_text(_COLUMNS, rows), codes[0].origin.text()]
-    if timed or more:
-        parts.append(table_html(_TIMES, [*timed, *more]))
-        texts.append(table_text(_TIMES, [*timed, *more]))
-    origins = [timings[0].origin] if timings else []
-    origins += [stored] if stored else []
+    timed = [*(_time_row(one, inputs) for one in timings), *more]
+    if timed:
+        parts.append(table_html(_TIMES, timed))
+        texts.append(table_text(_TIMES, timed))
     for sentence in filter(None, (verdict, refused)):
-        parts.append(notice_html(sentence, "note") if sentence is refused
-                     else sentence_html(sentence))  # fmt: skip
+        as_html = notice_html(sentence, "note") if sentence is refused else sentence_html(sentence)
+        parts.append(as_html)
         texts.append(sentence)
-    parts += [one.html() for one in origins]
-    texts += [one.text() for one in origins]
-    html = wrap(*map(unstyled, parts))
-    return BreakCosts(html, "\n".join(texts), *forms, tuple(timings), refused)
+    origins = [one for one in (timings[0].origin if timings else None, stored) if one]
+    html = wrap(*map(unstyled, [*parts, *(one.html() for one in origins)]))
+    text = "\n".join([*texts, *(one.text() for one in origins)])
+    return BreakCosts(html, text, *forms, tuple(timings), refused, inputs)
+
+
+def _check_same(fn: Callable[..., Any], other: Callable[..., Any], args: Sequence[Any]) -> None:
+    """Raises ValueError if two functions, in plain Python, return different results."""
+    results = []
+    cards = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    for one in (fn, other):
+        with torch.random.fork_rng(devices=cards), no_trace(one, *args):
+            torch.manual_seed(0)
+            results.append(copy.deepcopy(tensors_in(one(*copy.deepcopy(args)))))
+    for index, (ours, theirs) in enumerate(zip(*results, strict=False)):
+        same_kind = (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+        if not (same_kind and _close(ours, theirs)):
+            what = f"tensor {index} of the result differs" if len(results[0]) > 1 else "they differ"
+            break
+    else:
+        if len(results[0]) == len(results[1]):
+            return
+        what = f"they return {len(results[0])} and {len(results[1])} tensors"
+    raise ValueError(
+        f"break_cost compares two forms of one computation, but for this call {what}. A repair "
+        "that changes the result is none, and its time says nothing: compare both in plain Python."
+    )
+
+
+def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if not one.is_floating_point():
+        return torch.equal(one, other)
+    scale = other.abs().nan_to_num().max().item() if other.numel() else 0.0
+    return torch.allclose(one, other, rtol=_SAME, atol=_SAME * scale, equal_nan=True)
+
+
+def _inputs(args: Sequence[Any]) -> str:
+    """Returns dtypes and shapes of the tensors of a call: `2 x float32 [8, 8]`."""
+    kinds = [f"{str(one.dtype).removeprefix('torch.')} {list(one.shape)}" for one in
+             tensors_in(args)]  # fmt: skip
+    counts = [(kinds.count(kind), kind) for kind in dict.fromkeys(kinds)]
+    return ", ".join(f"{count} x {kind}" if count > 1 else kind for count, kind in counts)
 
 
 def _count(fn: Callable[..., Any], args: Sequence[Any], name: str) -> tuple[Form, GeneratedCode]:
@@ -146,9 +193,17 @@ def _time(
             with no_trace(fn, *args):
                 compiled = torch.compile(fn, backend=backend)
                 timings.append(measure(compiled, *args, label=name, repeats=repeats))
-        return timings, f"Measured here: {compare(*timings).summary()}", ""
+        return timings, _verdict(timings, backend), ""
     except MeasurementRefused as error:
         return [], "", f"No time: {error}"
+
+
+def _verdict(timings: Sequence[Timing], backend: str) -> str:
+    """Returns what the two times say, and on a CPU what they cannot say."""
+    found = compare(*timings)
+    unclear = found.verdict == NO_DIFFERENCE and any(one.disturbed for one in timings)
+    said = _DISTURBED if unclear else f"Measured here: {found.summary()}"
+    return f"{said} {_ON_A_CPU}" if backend == "eager" else said
 
 
 def _on_card(fn: Any, args: Sequence[Any]) -> bool:
@@ -159,10 +214,10 @@ def _on_card(fn: Any, args: Sequence[Any]) -> bool:
     return any(one.is_cuda for one in tensors)
 
 
-def _time_row(one: Timing) -> tuple[str, ...]:
+def _time_row(one: Timing, inputs: str) -> tuple[str, ...]:
     device = one.origin.device or "this machine"
     backend = _BACKENDS["cuda" if one.device_ms is not None else "cpu"]
-    return one.label, time_text(one.wall_ms), device, _IN_WORDS[backend]
+    return one.label, time_text(one.wall_ms), inputs, device, _IN_WORDS[backend]
 
 
 def _recorded_rows(name: str) -> tuple[list[tuple[str, ...]], Origin | None]:
@@ -175,7 +230,13 @@ def _recorded_rows(name: str) -> tuple[list[tuple[str, ...]], Origin | None]:
         return [], None
     entry = found.data.get(name, {})
     rows = [
-        (label, time_text(entry[label]["wall_ms"]), f"{found.origin.device}, recorded", "Inductor")
+        (
+            label,
+            time_text(entry[label]["wall_ms"]),
+            entry.get("inputs", ""),
+            f"{found.origin.device}, recorded",
+            _IN_WORDS["inductor"],
+        )
         for label in NAMES
         if label in entry
     ]

@@ -9,9 +9,10 @@ from typing import Any
 
 import ipywidgets
 
+from helpers.break_reports import GraphBreak, GraphBreaks
 from helpers.break_views import breaks_html, breaks_text
 from helpers.display import View, notice_html, wrap
-from helpers.graph_breaks import GraphBreak, GraphBreaks, explain_graph_breaks
+from helpers.graph_breaks import explain_graph_breaks
 from helpers.typed_function import (
     TooLong,
     define,

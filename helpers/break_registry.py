@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import html
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -14,15 +13,7 @@ from typing import Any
 import torch
 
 from helpers.break_causes import Cause, load_causes
-from helpers.display import (
-    code_html,
-    details_html,
-    notice_html,
-    sentence_html,
-    table_html,
-    table_text,
-    wrap,
-)
+from helpers.display import notice_html, sentence_html, table_html, table_text
 
 # Where torch keeps the list, and where its messages send the reader (torch/_dynamo/exc.py).
 _FILE = Path(torch.__file__).parent / "_dynamo" / "graph_break_registry.json"
@@ -77,6 +68,8 @@ class Entry:
         printer.text(str(self))
 
     def _repr_html_(self) -> str:
+        from helpers.registry_views import entry_html
+
         return entry_html(self)
 
 
@@ -203,41 +196,22 @@ def _repairs(entry: Entry) -> str:
     return (entry.cause.change or entry.cause.fix) + also
 
 
-def entry_html(entry: Entry) -> str:
-    """Returns one entry: torch's explanation and hints, then each repair with its programs."""
-    name = html.escape(f"{entry.gb_id} {entry.title}".strip())
-    parts = [f'<div class="tcs-heading">{name}</div><p>{html.escape(entry.explanation)}</p>']
-    if entry.hints:
-        hints = "".join(f"<li>{html.escape(hint.strip())}</li>" for hint in entry.hints)
-        parts.append(f"<p>torch's hints:</p><ul>{hints}</ul>")
-    if entry.link:
-        link = html.escape(entry.link, quote=True)
-        parts.append(f'<p>torch\'s page about it: <a href="{link}">{link}</a></p>')
-    if not entry.causes:
-        parts.append("<p>We have no repair of our own for this kind.</p>")
-    one = len(entry.causes) == 1
-    return wrap(*parts) + "".join(cause_html(cause, one) for cause in entry.causes)
-
-
-def cause_html(cause: Cause, is_open: bool = True) -> str:
-    """Returns what we know of a cause, with a program that breaks and its repaired form."""
-    own = [cause.explanation, f"Repair: {cause.fix}"]
-    own += [f"Smallest change: {cause.change}."] if cause.change else []
-    own += [f"The program below breaks on torch {', '.join(cause.breaks_on)}."]
-    words = "".join(f"<p>{html.escape(text)}</p>" for text in own)
-    programs = (
-        f"<p>It breaks:</p>{code_html(cause.snippet.strip())}"
-        f"<p>Repaired:</p>{code_html(cause.repaired.strip())}"
-    )
-    return details_html(f"Our repair: {cause.title}", wrap(words + programs), is_open)
-
-
 def registry_view(search: str = "", only_with_repairs: bool = False) -> Registry:
     """Returns the list, or what `search` finds in it, to be the last value of a cell.
 
+    Found in a title comes before found elsewhere, and what has our repairs before what has none.
     only_with_repairs: leave out the kinds for which we have no repair.
     """
     found = graph_break_registry().search(search)
-    if not only_with_repairs:
-        return found
-    return Registry(tuple(one for one in found if one.causes), found.missing, found.searched)
+    entries = [one for one in found if one.causes or not only_with_repairs]
+    if search.strip():
+        entries.sort(key=lambda one: _rank(one, search))
+    return Registry(tuple(entries), found.missing, found.searched)
+
+
+def _rank(entry: Entry, text: str) -> tuple[int, bool]:
+    """Returns 0 if each word begins a word of the title, 1 of our own titles, 2 if elsewhere."""
+    words = [re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) for word in text.split()]
+    titles = (entry.title, " ".join(cause.title for cause in entry.causes))
+    places = (n for n, title in enumerate(titles) if all(word.search(title) for word in words))
+    return next(places, 2), not entry.causes

@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import html
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # graph_breaks shows itself through break_views, and so through this module
-    from helpers.graph_breaks import GraphBreak, GraphBreaks
+    from helpers.break_reports import GraphBreak, GraphBreaks
 
-# Effect to sign, words, and the sentence that says what it costs. The words carry the meaning.
+# Effect to sign, words, and what to add to GraphBreak.effect_words. The words carry the meaning.
 EFFECTS = {
-    "split": (
-        "✂",
-        "split in two",
-        "The graph ends at this line. Python runs the line, and a new graph goes on after it.",
-    ),
-    "rest_eager": (
-        "◧",
-        "rest left to Python",
-        "What comes before this line is compiled. From here on, this function runs as plain "
-        "Python.",
-    ),
+    "split": ("✂", "split in two", "Python runs this line in between."),
+    "rest_eager": ("◧", "rest left to Python", ""),
     "frame_skipped": (
         "○",
         "whole function skipped",
-        "Nothing of this function is compiled, not even the lines before this one. Functions that "
-        "it calls are still tried, each on its own.",
+        "Functions that it calls are still tried, each on its own.",
     ),
 }
 _PER_ROW = 7  # pieces of the strip in one row; more would not fit a laptop's notebook
@@ -36,7 +27,7 @@ MOST_PIECES = 41  # pieces in all; beyond, the sentence and the cards have to do
 # (fill, edge, width) of the pieces of the strip; each also says in words what it is.
 _LOOKS = {
     "graph": ("#d3efe4", "#00805c", 80),
-    "cut": ("#fde8d0", "#9a4d00", 116),
+    "cut": ("#fde8d0", "#9a4d00", 124),
     "python": ("#ececf1", "#6b7280", 116),
 }
 _HEIGHT, _GAP = 46, 12
@@ -56,38 +47,66 @@ def function_of(found: GraphBreak) -> str:
     return found.call_paths[0][-1] if found.call_paths and found.call_paths[0] else ""
 
 
+def payer_of(found: GraphBreak) -> str:
+    """Returns the name of the function that the break costs something, which may be a caller."""
+    return found.function or function_of(found) or "the function"
+
+
 def strip_pieces(found: GraphBreaks) -> tuple[Piece, ...]:
     """Returns the call as pieces in order: stretches of graph, cuts, and what Python keeps.
 
     Stretches have a number only where each lies between two cuts of one function; where a called
-    function was cut, its callers were too, and a stretch may be several graphs.
+    function was cut, its callers were too, and a stretch may be several graphs. Which stretches
+    have none, where there are fewer graphs, is not known.
     """
     breaks = tuple(found)
     if not breaks:
         many = f"{found.graphs} graphs" if found.graphs != 1 else "one graph"
         return (Piece("graph", many, "the whole call"),) if found.graphs else (
             Piece("python", "plain Python", "no graph"),)  # fmt: skip
-    simple = all(one.effect == "split" and one.count == 1 for one in breaks)
-    numbered = simple and found.graphs == len(breaks) + 1
+    lost = {payer_of(one) for one in breaks if one.effect != "split"}
     pieces: list[Piece] = []
-    for place, one in enumerate(breaks):
-        before = _stretch(numbered, place, "before" if place == 0 else "between")
-        skipped = one.effect == "frame_skipped"
-        if not skipped and (not pieces or pieces[-1].kind != "python" or found.graphs):
-            pieces.append(before)
-        sign = EFFECTS[one.effect][0]
-        pieces.append(Piece("cut", f"{sign} line {one.lineno}", _short(one.source_line)))
-        if skipped or one.effect == "rest_eager":
-            name = function_of(one) or "the function"
-            what = "all of" if skipped else "rest of"
-            pieces.append(Piece("python", "plain Python", f"{what} {_short(name, 14)}"))
-    if pieces[-1].kind == "cut":
-        pieces.append(_stretch(numbered, len(breaks), "after"))
+    for one in breaks:
+        goes_on = _caller_goes_on(one, lost)
+        if one.effect != "frame_skipped" or goes_on:
+            pieces.append(Piece("graph", "compiled", "between" if pieces else "before"))
+        times = f" ({one.count}×)" if one.count > 1 else ""
+        title = f"{EFFECTS[one.effect][0]} line {one.lineno}{times}"
+        pieces.append(Piece("cut", title, _short(one.source_line)))
+        if one.effect != "split":
+            what = "all of" if one.effect == "frame_skipped" else "rest of"
+            detail = f"{what} {_short(payer_of(one), 12)}"
+            pieces.append(Piece("python", "plain Python", detail))
+    if pieces[-1].kind == "cut" or _caller_goes_on(breaks[-1], lost):
+        pieces.append(Piece("graph", "compiled", "after"))
+    return _with_graphs(pieces, found)
+
+
+def _caller_goes_on(one: GraphBreak, lost: set[str]) -> bool:
+    """True if a break costs a called function, and one that calls it is compiled still."""
+    path, name = one.call_paths[0] if one.call_paths else (), payer_of(one)
+    callers = path[: path.index(name)] if name in path else ()
+    return bool(callers) and not lost.issuperset(callers)
+
+
+def _with_graphs(pieces: list[Piece], found: GraphBreaks) -> tuple[Piece, ...]:
+    """Numbers the stretches where that is certain; takes away what cannot be compiled."""
+    error = found.changes_behaviour
+    stretches = sum(one.kind == "graph" for one in pieces)
+    unsure = error is not None or (pieces[-2:-1] and pieces[-2].kind == "python")
+    if unsure and pieces[-1].kind == "graph" and found.graphs < stretches:
+        pieces, stretches = pieces[:-1], stretches - 1
+    if not found.graphs:
+        pieces = [one for one in pieces if one.kind != "graph"]
+    if all(b.effect == "split" and b.count == 1 for b in found) and found.graphs == stretches:
+        numbers = itertools.count()
+        pieces = [
+            replace(one, title=f"graph {next(numbers)}") if one.kind == "graph" else one
+            for one in pieces
+        ]
+    if error is not None:
+        pieces = [*pieces, Piece("python", "stops here", _short(type(error).__name__, 16))]
     return tuple(pieces)
-
-
-def _stretch(numbered: bool, place: int, where: str) -> Piece:
-    return Piece("graph", f"graph {place}" if numbered else "compiled", where)
 
 
 def _short(text: str, most: int = 17) -> str:
@@ -101,14 +120,41 @@ def strip_sentence(found: GraphBreaks) -> str:
     if not breaks:
         return f"No graph break; {graphs}."
     head = f"{len(breaks)} graph break{'s' if len(breaks) > 1 else ''}, {graphs}"
-    parts = [f"line {one.lineno} ({EFFECTS[one.effect][1]})" for one in breaks]
+    parts = []
+    for (effect, filename), group in itertools.groupby(breaks, lambda b: (b.effect, b.filename)):
+        lines = [str(one.lineno) for one in group]
+        where = f"line{'s' if len(lines) > 1 else ''} {_listed(lines)}"
+        if any(one.filename != filename for one in breaks):
+            where += f" of {file_words(filename)}"
+        parts.append(f"{where} ({EFFECTS[effect][1]})")
     text = f"{head}: {', '.join(parts)}."
-    if found.graphs > len(breaks) + 1:
+    stretches = sum(one.kind == "graph" for one in strip_pieces(found))
+    empty = stretches - found.graphs
+    if empty > 0:
         text += (
-            " There are more graphs than stretches between the breaks: a break inside a called "
-            "function also cuts every function that called it."
+            f" {empty} of the {stretches} stretches compute{'s' if empty == 1 else ''} nothing "
+            f"with tensors, and so {'has' if empty == 1 else 'have'} no graph."
+        )
+    elif empty < 0 and any(one.count > 1 for one in breaks):
+        text += (
+            " There are more graphs than stretches: a break inside a called function also cuts "
+            "every function that called it, at every call."
         )
     return text
+
+
+def file_words(filename: str) -> str:
+    """Returns what a person calls a file: "model.py", "the cell", "your text"."""
+    from helpers.dynamo import short_name
+
+    name = short_name(filename)
+    if name == "cell":
+        return "the cell"
+    return "your text" if name == "<your_function>" else name.strip("<>")
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def strip_svg(pieces: Sequence[Piece], sentence: str) -> str:

@@ -94,14 +94,15 @@ def usual_plans(lengths: Sequence[int], quantiles: int = 4) -> tuple[BucketPlan,
     """Returns the usual ways to serve `lengths`, from no padding at all to one size for all."""
     given = tuple(lengths)
 
-    def fixed(name: str, buckets: Iterable[int]) -> BucketPlan:
-        return BucketPlan(name, given, bucket_lengths(given, buckets))
+    def fixed(name: str, buckets: Iterable[int], dynamic: bool | None = False) -> BucketPlan:
+        return BucketPlan(name, given, bucket_lengths(given, buckets), dynamic)
 
     return (
         BucketPlan(f"{EXACT}, dynamic=False", given, given, False),
         BucketPlan(f"{EXACT}, automatic", given, given, None),
         BucketPlan(f"{EXACT}, dynamic=True", given, given, True),
         fixed("powers of two", powers_of_two(given)),
+        fixed("powers of two, automatic", powers_of_two(given), None),
         fixed("multiples of 64", multiples_of(64, given)),
         fixed(f"{quantiles} quantile buckets", quantile_buckets(given, quantiles)),
         fixed("all to the longest", [max(given)]),

@@ -74,7 +74,8 @@ def _table(
         row.append(f"{one.plan.waste:.0%}")
         if timed:
             found = timed.times.get(one.plan.name)
-            row.append(found.words if found else "not recorded")
+            missing = "none: it hits the limit" if one.eager_calls else "not recorded"
+            row.append(found.words if found else missing)
         rows.append(row)
     return columns, rows
 

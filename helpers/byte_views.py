@@ -5,7 +5,7 @@ from __future__ import annotations
 from helpers.byte_counts import LIBRARY, BufferBytes, ByteCount, KernelBytes, Prediction
 from helpers.display import details_html, notice_html, sentence_html, table_html, table_text, wrap
 from helpers.generated_views import unstyled
-from helpers.views import counted
+from helpers.words import counted
 
 _LAUNCHES = ("launch", "graph", "kind", "read", "written", "together")
 _GRAPHS = ("graph", "phase", "inputs read once", "outputs written once", "least", "moved")

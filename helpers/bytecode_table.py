@@ -12,7 +12,7 @@ from helpers.bytecode import Bytecode, Instruction, align
 from helpers.display import View, table_text, wrap
 from helpers.dynamo import Graph
 from helpers.guards_table import rich_table
-from helpers.views import counted
+from helpers.words import counted
 
 MARKS = {"=": "= same", "-": "− gone", "+": "+ added"}
 _LONG_STRETCH = 5  # added instructions in a row; longer stretches are folded

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import linecache
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from helpers.typed_function import Problem, define
+from helpers.typed_function import Problem, define, run_text
 
 if TYPE_CHECKING:
     from helpers.recompiles import RecompileReport
@@ -105,10 +104,7 @@ def build(source: str) -> Callable[..., Any]:
     """Runs a text and returns its function, or an instance of its nn.Module; else Problem."""
     if "nn.Module" not in source:
         return define(source)
-    name = "<model of the game>"
-    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-    names: dict[str, Any] = {"__name__": "model_of_the_game", "torch": torch, "nn": nn}
-    exec(compile(source, name, "exec"), names)
+    names = run_text(source, "<model of the game>", torch=torch, nn=nn)
     models = [one for one in names.values() if inspect.isclass(one) and issubclass(one, nn.Module)]
     return models[-1]()
 

@@ -8,17 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from helpers.break_reports import GraphBreak
 from helpers.bytecode_table import bytecode_view, is_own_name
 from helpers.display import View, code_html, details_html, notice_html, wrap
 from helpers.dynamo import Capture, Graph
-from helpers.graph_breaks import GraphBreak
 from helpers.guards import Guard
 from helpers.guards_table import GROUPS, Marks, group_guards, guards_view
 from helpers.pictures import graph_picture, graph_svg
 from helpers.typed_function import TooLong, explain, source_text
 from helpers.views import (
     capture_typed,
-    counted,
     describe,
     facts_html,
     facts_text,
@@ -26,6 +25,7 @@ from helpers.views import (
     op_table,
     problem_view,
 )
+from helpers.words import counted
 
 __all__ = [
     "CaptureView",

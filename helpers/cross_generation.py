@@ -21,10 +21,11 @@ import torch._dynamo
 from torch._dynamo.exc import SkipFrame
 from torch._functorch import aot_autograd
 
-from helpers.break_events import BreakNotes, noting_breaks
+from helpers.break_events import BreakNotes
+from helpers.break_listener import noting_breaks
+from helpers.break_reading import read_breaks
 from helpers.cross_target import told_devices, told_nothing
 from helpers.generated import CannotGenerate, GeneratedCode, Kernel, OutputCode, Request
-from helpers.graph_breaks import read_breaks
 from helpers.lowering import Lowering
 from helpers.measured_choices import nothing_timed
 from helpers.origin import Origin

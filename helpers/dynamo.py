@@ -17,12 +17,14 @@ from torch._dynamo.eval_frame import _debug_get_cache_entry_list
 from torch._guards import CompileContext
 
 from helpers.break_events import TORCH_FOLDER, original_name
+from helpers.break_reading import read_breaks
+from helpers.break_reports import GraphBreak
 from helpers.bytecode import Bytecode, read_bytecode
-from helpers.graph_breaks import GraphBreak, read_breaks
 from helpers.guards import Guard, read_guards
 from helpers.isolation import Inspection
 from helpers.origin import Origin
-from helpers.tracing import NOTHING, counted, device_of, traced_call
+from helpers.tracing import NOTHING, device_of, traced_call
+from helpers.words import counted
 
 _STACK_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 

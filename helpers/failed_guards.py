@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from helpers.guard_tensors import parts_of, tensor_failures
 from helpers.guard_texts import (
     CLASS_ID,
     EQUALS,
@@ -23,8 +24,6 @@ from helpers.guard_texts import (
     compiled,
     evaluate,
     from_text,
-    parts_of,
-    tensor_failures,
     value_of,
 )
 from helpers.guards import readable
@@ -57,8 +56,12 @@ class Entry:
         self._leaves: list[_Leaf] | None = None
 
     def matches(self, f_locals: Mapping[str, Any]) -> bool:
-        """Returns True if all guards hold for the local variables of a frame."""
-        return bool(self.guard_manager.check_verbose(dict(f_locals)).result)
+        """Returns True if torch takes this entry for a frame with these local variables.
+
+        As when the frame is entered, what torch saw unchanged is not looked at again: a parameter
+        that was frozen in place can go unnoticed.
+        """
+        return bool(self.guard_manager.check(dict(f_locals)))
 
     def failures(
         self, f_locals: Mapping[str, Any], memo: dict[_Leaf, tuple[Failure, ...]] | None = None
@@ -73,7 +76,11 @@ class Entry:
         if told.result:
             return ()
         scope = self._scope(f_locals)
-        return tuple(_closure_named(f, scope) for f in self._failures(told, scope, memo))
+        found = self._failures(told, scope, memo)
+        # Strides follow from sizes: where those differ already, a relation of strides is no news.
+        known = {f.raw for f in found if f.what in ("size", "rank", "layout") and f.expected}
+        kept = [f for f in found if f.what != "layout" or f.expected or f.raw not in known]
+        return tuple(_closure_named(f, scope) for f in kept)
 
     def _failures(
         self,
@@ -96,16 +103,19 @@ class Entry:
 
     def symbolic(self) -> set[str]:
         """Returns what the guards leave open, as Dynamo's sources: sizes, ints and floats."""
-        found, fixed = set(), set()
+        found = set()
         for leaf in self._read():
             if leaf.tensor:
                 sizes = enumerate(parts_of(leaf.tensor["size"]))
                 found |= {f"{leaf.raw}.size()[{i}]" for i, size in sizes if size == "None"}
             elif (match := CLASS_ID.search(leaf.text)) and int(match["id"]) in _NUMBERS:
                 found.add(leaf.raw)
-            elif match := EQUALS.match(leaf.text):
-                fixed |= set() if NAMES.search(match["value"]) else {match["source"]}
-        return found - fixed
+        return found - self.fixed()
+
+    def fixed(self) -> set[str]:
+        """Returns what the guards hold to one value, as Dynamo's sources."""
+        matches = [EQUALS.match(leaf.text) for leaf in self._read() if not leaf.tensor]
+        return {m["source"] for m in matches if m and not NAMES.search(m["value"])}
 
     def _scope(self, f_locals: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         manager = self.guard_manager

@@ -18,7 +18,8 @@ from helpers.display import (
 )
 from helpers.display import code_html as source_html
 from helpers.generated import PHASES, STAGES, GeneratedCode, Kernel
-from helpers.views import counted, describe, facts_html
+from helpers.views import describe, facts_html
+from helpers.words import counted
 
 _MOST_OPEN = 3  # with more kernels than this, each is folded, so that the table stays in sight
 _ASKED_FOR = (*STAGES, "result")  # whoever misses these should see why at once

@@ -6,7 +6,7 @@ import contextlib
 import enum
 import re
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,10 @@ _TORCH_TENSOR = re.compile(
     r"|dispatch key set|\w+) mismatch(?: at index (?P<index>\d+))?\. "
     r"expected (?:requires_grad=)?(?P<expected>.+?)(?:(?:, actual|\. Actual) ?(?P<actual>.+?))?\.?$"
 )
-_NO_TENSOR = re.compile(r"^expected type of '(?P<source>.+)' to be a tensor type")
+_NO_TENSOR = re.compile(
+    r"^expected type of '(?P<source>.+)' to be (?:a tensor type|<class '(?P<cls>[^']+)'>)"
+)
+_ABOUT_PARAMETERS = re.compile(r"\. Guard failed on a parameter, consider using .*$")
 _SIZE = re.compile(r"^(?P<of>.+)\.size\(\)\[(?P<index>\d+)\]$")
 # A comparison with a constant, either way round; what a relation between values does not match.
 EQUALS = re.compile(r"^(?P<source>[LG]\[[^ ]+) == (?P<value>.+)$")
@@ -33,6 +36,12 @@ CLASS_ID = re.compile(r"___check_type_id\(.+, (?P<id>\d+)\)")
 _OBJECT_ID = re.compile(r"___check_obj_id\(.+, (?P<id>\d+)\)")
 _SINGLETONS = {id(value): value for value in (True, False, None)}
 _LENGTH = re.compile(r"^(?:len\((?P<of>.+)\) [!=]= (?P<n>\d+)|not (?P<empty>[LG]\[.+))$")
+# An attribute of a class is read from the class's own dict.
+_OF_CLASS = re.compile(
+    r"^(?P<whole>(?:dict\()?type\((?P<of>[LG]\[.+?)\)\.__dict__\)?\[['\"](?P<name>\w+)['\"]\])"
+    r" == (?P<value>.+)$"
+)
+_TABLE = re.compile(r"\._(?:modules|parameters|buffers)$")
 MISSING = object()
 
 
@@ -41,10 +50,11 @@ class Failure:
     """One thing that differs from what a cache entry assumes.
 
     what: size, rank, dtype, device, layout, requires_grad, tensor type, dispatch, value, relation,
-    type, identity, length, keys, attribute, surroundings, aliasing, gone or other; source: what it
-    is about, as the learner writes it (empty for the surroundings); text: the guard, readable;
-    expected, actual: what was assumed and what came (None where torch does not tell); index: the
-    dimension of a size; raw: the source as Dynamo writes it.
+    type, identity, length, keys, optimizer state, attribute, surroundings, aliasing, gone or other;
+    source: what it is about, as the learner writes it (empty for the surroundings); text: the
+    guard, readable; expected, actual: what was assumed and what came (None where torch does not
+    tell); index: the dimension of a size; raw: the source as Dynamo writes it; owner: whose
+    attribute it is ("module", "class", else empty).
     """
 
     what: str
@@ -54,6 +64,7 @@ class Failure:
     actual: Any = None
     index: int | None = None
     raw: str = ""
+    owner: str = ""
 
 
 def bare(part: str) -> str:
@@ -81,70 +92,6 @@ def value_of(raw: str, scope: tuple[dict[str, Any], dict[str, Any]]) -> Any:
     return evaluate(compiled(raw), scope) if raw else MISSING
 
 
-def tensor_failures(match: re.Match[str], raw: str, value: Any) -> Iterator[Failure]:
-    source = readable(raw)
-
-    def differs(what: str, expected: Any, actual: Any, index: int | None = None) -> Failure:
-        at = "" if index is None else f" at index {index}"
-        text = f"tensor '{source}' {what} mismatch{at}. expected {expected}, actual {actual}"
-        return Failure(what, source, text, expected, actual, index, raw)
-
-    if not isinstance(value, torch.Tensor):
-        yield differs("tensor type", match["cls"], value)
-        return
-    if type(value).__name__ != match["cls"]:
-        yield differs("tensor type", match["cls"], type(value).__name__)
-    if str(value.dtype) != match["dtype"]:
-        yield differs("dtype", match["dtype"], str(value.dtype))
-    device = _device(match["keys"], match["device"])
-    if device and device != str(value.device):
-        yield differs("device", device, str(value.device))
-    if str(value.requires_grad) != match["grad"]:
-        yield differs("requires_grad", match["grad"] == "True", value.requires_grad)
-    if value.layout != torch.strided:
-        return
-    sizes, strides = parts_of(match["size"]), parts_of(match["stride"])
-    if len(sizes) != value.ndim:
-        yield differs("rank", len(sizes), value.ndim)
-        return
-    for i, (size, came) in enumerate(zip(sizes, value.shape, strict=True)):
-        if size != "None" and size != str(came):
-            yield differs("size", int(size), came, i)
-    if not _same_layout(sizes, strides, value):
-        yield differs("layout", strides, [str(n) for n in value.stride()])
-
-
-def parts_of(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _device(keys: str, index: str) -> str:
-    """Returns the device that a TENSOR_MATCH expects, empty where its text does not tell."""
-    kinds = [kind for kind in ("CUDA", "Meta", "CPU") if kind in parts_of(keys)]
-    if not kinds:
-        return ""
-    return f"cuda:{index}" if kinds[0] == "CUDA" else kinds[0].lower()
-
-
-def _same_layout(sizes: list[str], strides: list[str], value: torch.Tensor) -> bool:
-    """True if the strides are as expected, or differ only because sizes do."""
-    actual = list(value.stride())
-    if "None" in strides or "None" in sizes or len(strides) != len(actual):
-        pairs = zip(strides, actual, strict=False)
-        open_inside = "None" in sizes[1:]
-        return open_inside or all(s in ("None", str(a)) for s, a in pairs) or value.is_contiguous()
-    if sizes == [str(n) for n in value.shape]:
-        return strides == [str(n) for n in actual]
-    plain = torch.empty([int(n) for n in sizes], device="meta").stride()
-    if list(map(str, plain)) == strides:
-        return value.is_contiguous()
-
-    def order(numbers: list[int]) -> list[int]:
-        return sorted(range(len(numbers)), key=lambda i: -numbers[i])
-
-    return order([int(s) for s in strides]) == order(actual)
-
-
 _TORCH_WHAT = {
     "stride": "layout",
     "device index": "device",
@@ -156,7 +103,7 @@ def from_text(
     text: str, whole: str, scope: tuple[dict[str, Any], dict[str, Any]], raw: str = ""
 ) -> Failure:
     """Returns the failure that a guard's text tells of; `whole` is the text with its comment."""
-    words = readable(text)
+    words = readable(_ABOUT_PARAMETERS.sub("", text))
     if match := _TORCH_TENSOR.match(text):
         what = _TORCH_WHAT.get(match["what"], match["what"])
         index = int(match["index"]) if what == "size" else None
@@ -165,8 +112,7 @@ def from_text(
         return Failure(what, readable(source), words, expected, actual, index, source)
     if match := _NO_TENSOR.match(text):
         source = match["source"]
-        value = value_of(source, scope)
-        return Failure("tensor type", readable(source), words, "Tensor", value, None, source)
+        return _other_type(match["cls"] or "Tensor", source, value_of(source, scope))
     if text.startswith("GLOBAL_STATE changed:"):
         names = text.partition(":")[2].split()
         return Failure("surroundings", "", words, None, " ".join(names))
@@ -195,16 +141,11 @@ def _from_code(
         return Failure(kind, source, f"{source} is {expected}", expected, actual, None, about)
     if match := _OBJECT_ID.search(text):
         return _other_object(int(match["id"]), source, actual, about)
-    if "dict.keys(" in text or "___dict_contains" in text:
-        of = names[0] if names else about
-        return Failure("keys", readable(of), words, None, _keys(value_of(of, scope)), None, of)
     if match := _LENGTH.match(text):
-        of = match["of"] or match["empty"]
-        value = value_of(of, scope)
-        came = len(value) if hasattr(value, "__len__") else None
-        expected = int(match["n"]) if match["n"] else 0
-        return Failure("length", readable(of), words, expected, came, None, of)
-    if text.startswith("hasattr("):
+        return _length(match, scope)
+    if any(words in text for words in ("dict.keys(", "___dict_contains", "__contains__(")):
+        return _other_keys(names[0] if names else about, words, scope)
+    if text.startswith(("hasattr(", "not hasattr(")):
         return Failure("attribute", source, words, None, actual, None, about)
     if re.match(r"^[LG]\[.+ is (not )?[LG]\[", text):
         return Failure("aliasing", _sources(text), words, raw=about)
@@ -214,6 +155,38 @@ def _from_code(
     return _from_comparison(text, words, names, about, scope)
 
 
+def _length(match: re.Match[str], scope: tuple[dict[str, Any], dict[str, Any]]) -> Failure:
+    of = match["of"] or match["empty"]
+    value = value_of(of, scope)
+    came = len(value) if hasattr(value, "__len__") else None
+    expected = int(match["n"] or 0)
+    source = readable(_TABLE.sub("", of))
+    # Torch writes some of these as what must not hold.
+    text = f"len({source}) == {expected}"
+    what = "optimizer state" if _in_optimizer_state(of, scope) else "length"
+    owner = "module" if isinstance(value, torch.nn.Module) or source != readable(of) else ""
+    return Failure(what, source, text, expected, came, None, of, owner)
+
+
+def _other_keys(of: str, words: str, scope: tuple[dict[str, Any], dict[str, Any]]) -> Failure:
+    what = "optimizer state" if _in_optimizer_state(of, scope) else "keys"
+    source = readable(_TABLE.sub("", of))
+    return Failure(what, source, words, None, _keys(value_of(of, scope)), None, of)
+
+
+def _in_optimizer_state(raw: str, scope: tuple[dict[str, Any], dict[str, Any]]) -> bool:
+    """True if `raw` is an optimizer's `.state` or something in it."""
+    owners = [raw[: match.start()] for match in re.finditer(r"\.state\b", raw)]
+    return any(isinstance(value_of(of, scope), torch.optim.Optimizer) for of in owners)
+
+
+def _other_type(cls: str, raw: str, value: Any) -> Failure:
+    wanted, source = cls.rpartition(".")[2], readable(raw)
+    came = type(value).__name__ if isinstance(value, torch.Tensor) else value
+    text = f"expected type of '{source}' to be {wanted}, but found {type(value).__name__}"
+    return Failure("tensor type", source, text, wanted, came, None, raw)
+
+
 def _from_comparison(
     text: str,
     words: str,
@@ -221,8 +194,12 @@ def _from_comparison(
     about: str,
     scope: tuple[dict[str, Any], dict[str, Any]],
 ) -> Failure:
+    if names and (".stride()" in text or ".storage_offset()" in text):
+        return _layout(words, names, scope)
     if match := EQUALS.match(text):
         return _equality(match, words, scope)
+    if match := _OF_CLASS.match(text):
+        return _class_value(match, scope)
     if not names:
         return Failure("surroundings", "", words, None, None)
     came = {readable(name): v for name in names if (v := value_of(name, scope)) is not MISSING}
@@ -268,7 +245,27 @@ def _equality(
     if size := _SIZE.match(source):
         return Failure("fixed size", readable(size["of"]), words, wanted, actual,
                        int(size["index"]), size["of"])  # fmt: skip
-    return Failure("value", readable(source), words, wanted, actual, None, source)
+    of = value_of(source.rpartition(".")[0], scope)
+    owner = "module" if isinstance(of, torch.nn.Module) else ""
+    return Failure("value", readable(source), words, wanted, actual, None, source, owner)
+
+
+def _layout(words: str, names: list[str], scope: tuple[dict[str, Any], dict[str, Any]]) -> Failure:
+    told = next((name for name in names if ".stride()" in name or ".storage" in name), names[0])
+    about = _PROPERTY.sub("", told)
+    value = value_of(about, scope)
+    strides = [str(n) for n in value.stride()] if isinstance(value, torch.Tensor) else None
+    return Failure("layout", readable(about), words, None, strides, None, about)
+
+
+def _class_value(match: re.Match[str], scope: tuple[dict[str, Any], dict[str, Any]]) -> Failure:
+    of = value_of(match["of"], scope)
+    source = f"{type(of).__name__}.{match['name']}"
+    expected = evaluate(compiled(match["value"]), scope)
+    expected = match["value"] if expected is MISSING else expected
+    actual = getattr(type(of), match["name"], None)
+    text = f"{source} == {match['value']}"
+    return Failure("value", source, text, expected, actual, None, match["whole"], "class")
 
 
 def _sources(text: str) -> str:
@@ -276,6 +273,8 @@ def _sources(text: str) -> str:
 
 
 def _keys(value: Any) -> Any:
+    if isinstance(value, (set, frozenset)):
+        return value
     return list(value) if isinstance(value, Mapping) else None
 
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from helpers.display import View, details_html, table_text, wrap
 from helpers.dynamo import Graph
 from helpers.guards import Guard
-from helpers.views import counted
+from helpers.words import counted
 
 GROUPS = ("your values", "your model and objects", "the surroundings")
 _MOST_ROWS = 12  # of one group; the rest is folded

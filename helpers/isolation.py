@@ -84,7 +84,7 @@ class Inspection:
     """What the body of `no_trace` may use: `protect`, `restart` and the frames Dynamo met."""
 
     def __init__(self, fn: Any, values: tuple[Any, ...]) -> None:
-        self._snapshot = Snapshot(fn, values, *_reached_by_name(fn))
+        self._snapshot = Snapshot(fn, values, *reached_by_name(fn))
         self._random_states = list(random_states())
         self.entered: list[types.CodeType] = []  # code objects handed to Dynamo, in order
 
@@ -134,7 +134,7 @@ def no_trace(fn: Any, *values: Any) -> Iterator[Inspection]:
         yield inspection
 
 
-def _reached_by_name(fn: Any) -> list[Any]:
+def reached_by_name(fn: Any) -> list[Any]:
     """Returns modules and tensors that `fn` and the learner's functions it names can reach."""
     found: list[Any] = []
     seen: set[int] = set()
@@ -151,11 +151,11 @@ def _reached_by_name(fn: Any) -> list[Any]:
         elif isinstance(value, types.MethodType):
             todo += [value.__func__, value.__self__]
         elif isinstance(value, types.FunctionType):
-            todo += _named_by(value)
+            todo += named_by(value)
     return found
 
 
-def _named_by(function: types.FunctionType) -> list[Any]:
+def named_by(function: types.FunctionType) -> list[Any]:
     """Returns what a function holds by closure or decoration, and by its globals if it is no
     library's; lists, tuples and dicts are opened.
     """
@@ -312,7 +312,8 @@ def _globals_cleaned() -> Iterator[None]:
 
     def noting_imports(self: Any, *args: Any, **kwargs: Any) -> Any:
         scope = self.output.global_scope
-        imports.setdefault(id(scope), (scope, set(scope)))
+        if id(scope) not in imports:
+            imports[id(scope)] = (scope, set(scope))
         return import_source(self, *args, **kwargs)
 
     translator = symbolic_convert.InstructionTranslatorBase

@@ -7,8 +7,8 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from helpers.isolation import _reached_by_name
-from helpers.snapshot import Snapshot, _same_bytes, _same_items
+from helpers.isolation import reached_by_name
+from helpers.snapshot import Snapshot, same_bytes, same_items
 
 _NOTHING = object()
 
@@ -17,7 +17,7 @@ class KeptChanges:
     """Notes what changes, while a callable runs, in all that `fn` and the arguments reach."""
 
     def __init__(self, fn: Any, values: list[Any]) -> None:
-        self._roots = (fn, *values, *_reached_by_name(fn))
+        self._roots = (fn, *values, *reached_by_name(fn))
         self._items: dict[tuple[int, Any], tuple[dict[Any, Any], Any, Any]] = {}
         self._units: dict[int, Any] = {}
 
@@ -30,8 +30,8 @@ class KeptChanges:
         finally:
             after = Snapshot(*self._roots)
             self._note_containers(before, after)
-            for key, saved in after._tensors.items():
-                if key in before._tensors and _differs(before._tensors[key], saved):
+            for key, saved in after.tensors.items():
+                if key in before.tensors and _differs(before.tensors[key], saved):
                     self._units[key] = saved.restore
 
     def apply(self) -> None:
@@ -45,8 +45,8 @@ class KeptChanges:
             restore()
 
     def _note_containers(self, before: Snapshot, after: Snapshot) -> None:
-        old = {_key(undo): undo for undo in before._undo if _key(undo) is not None}
-        for undo in after._undo:
+        old = {_key(undo): undo for undo in before.undo if _key(undo) is not None}
+        for undo in after.undo:
             past = old.get(_key(undo))
             if past is None:
                 continue
@@ -75,7 +75,7 @@ def _key(undo: Any) -> tuple[Any, int] | None:
 
 def _changed(then: Any, now: Any) -> bool:
     if isinstance(then, dict):
-        return not _same_items(then, now)
+        return not same_items(then, now)
     if hasattr(then, "tobytes"):
         return then.shape != now.shape or then.tobytes() != now.tobytes()
     if isinstance(then, (set, bytearray)):
@@ -87,10 +87,10 @@ def _differs(before: Any, after: Any) -> bool:
     """True if a tensor's bytes, layout, attributes or `.grad` changed between two snapshots."""
     if before.layout != after.layout or before.requires_grad != after.requires_grad:
         return True
-    if before.grad is not after.grad or not _same_items(before.attributes, after.attributes):
+    if before.grad is not after.grad or not same_items(before.attributes, after.attributes):
         return True
     if before.saved_grad is not None and _differs(before.saved_grad, after.saved_grad):
         return True
     if before.copy is None or after.copy is None:
         return False
-    return not _same_bytes(before.copy, after.copy)
+    return not same_bytes(before.copy, after.copy)

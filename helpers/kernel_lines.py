@@ -10,7 +10,7 @@ from helpers.display import View, wrap
 from helpers.generated import Kernel
 from helpers.generated_views import lean
 from helpers.kernel_notes import ROLES, Line, explain_kernel
-from helpers.views import counted
+from helpers.words import counted
 
 # One edge per role, from the palette of the pictures; the role also stands in words.
 _EDGES = {

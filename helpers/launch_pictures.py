@@ -14,7 +14,7 @@ from helpers.generated import GeneratedCode
 from helpers.generated_views import unstyled
 from helpers.launches import Buffer, Launch, read_launches
 from helpers.layout import lay_out
-from helpers.views import counted
+from helpers.words import counted
 
 _MOST = 40  # more boxes than this no longer fit a screen; the table then stands alone
 # (fill, edge) per kind; the kind also stands in words in each box.

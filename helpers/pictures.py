@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from helpers.display import View, art_html, table_text, wrap
 from helpers.layout import lay_out
 from helpers.pipeline import pipeline_picture
+from helpers.words import counted
 
 if TYPE_CHECKING:
     from helpers.dynamo import Graph, Op
@@ -165,8 +166,8 @@ def _sentence(graph: Graph) -> str:
     order = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
     text = (
         f"Graph {graph.index}, captured from {graph.function}: "
-        f"{_count(len(inputs), 'input')}{f' ({few})' if few else ''}, "
-        f"{_count(len(calls), 'operation')} from {_count(len(_places(graph)), 'source line')}"
+        f"{counted(len(inputs), 'input')}{f' ({few})' if few else ''}, "
+        f"{counted(len(calls), 'operation')} from {counted(len(_places(graph)), 'source line')}"
     )
     text += f", in this order: {order}." if order else "."
     if len(calls) > MOST_OPS:
@@ -175,10 +176,6 @@ def _sentence(graph: Graph) -> str:
             "and leaves the inputs out."
         )
     return text
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _tints(graph: Graph) -> dict[Place | None, tuple[str, str]]:

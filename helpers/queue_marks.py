@@ -87,6 +87,8 @@ def _own_error(queue: CallQueue, place: int, device: str) -> BaseException | Non
 def score_text(marks: Sequence[Mark]) -> str:
     """Returns the score in words."""
     asked = [mark for mark in marks if mark.predicted and mark.outcome != "error"]
+    if not asked:
+        return "no prediction marked yet"
     return f"{sum(mark.right for mark in asked)} of {len(asked)} right"
 
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from helpers.advice_words import Advice, Setting, first_up, shown
+import torch
+
+from helpers.advice_words import Advice, Setting, shown
 from helpers.guard_texts import Failure
+from helpers.guards import BEFORE_BREAK
 from helpers.tensor_advice import (
     TENSOR_FACTS,
+    dispatch_advice,
     fixed_size_advice,
+    grad_advice,
     relation_advice,
     size_advice,
     tensor_fact_advice,
     tensor_type_advice,
 )
 from helpers.value_advice import value_advice
+from helpers.words import counted
 
 _AMBIENT = (
     ("grad_mode", "grad mode", "torch.no_grad()"),
@@ -42,6 +50,56 @@ def advise(failure: Failure, setting: Setting) -> Advice:
     return _ADVISERS.get(failure.what, _other)(failure, setting)
 
 
+def advise_on_all(failures: Sequence[Failure], setting: Setting) -> Advice:
+    """Returns one advice on all that differs; what is said of several things is said once."""
+    advices = [advise(failure, setting) for failure in failures]
+    reasons = list(dict.fromkeys(advice.reason for advice in advices))
+    more = len(reasons) - 2
+    names = list(dict.fromkeys(failure.source for failure in failures[2:] if failure.source))
+    tail = ""
+    if more > 0:
+        also = f" ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})" if names else ""
+        tail = f" And {counted(more, 'more thing')}{also} {'differs' if more == 1 else 'differ'}."
+    repeat = any(advice.will_repeat for advice in advices)
+    return Advice(
+        " ".join(reasons[:2]) + tail, " ".join(_fixes(failures, advices, setting)[:2]), repeat
+    )
+
+
+def _fixes(failures: Sequence[Failure], advices: Sequence[Advice], setting: Setting) -> list[str]:
+    """Returns the repairs, what goes on happening first; the same one is told once, with names."""
+    fixes: dict[str, str] = {}
+    same: dict[str, list[str]] = {}
+    pairs = sorted(zip(failures, advices, strict=True), key=lambda pair: not pair[1].will_repeat)
+    for failure, advice in pairs:
+        key = _pattern(failure, setting) or advice.fix
+        if key not in fixes:
+            fixes[key] = advice.fix
+        elif advice.fix != fixes[key]:
+            at = "" if failure.index is None else f" (dimension {failure.index})"
+            same.setdefault(key, []).append(failure.source + at)
+    return [fix + _same_for(same.get(key, [])) for key, fix in fixes.items()]
+
+
+def _pattern(failure: Failure, setting: Setting) -> str:
+    """Returns the repair without the name and numbers that it is told with, empty for others."""
+    if failure.what not in ("size", "value", "requires_grad") or ".param_groups" in failure.raw:
+        return ""
+    if BEFORE_BREAK in failure.source:
+        return ""
+    name = "self.?" if failure.source.startswith("self") else "?"
+    told = advise(replace(failure, source=name), setting).fix
+    return re.sub(r"-?\d[\d.e-]*", "#", told)
+
+
+def _same_for(names: list[str]) -> str:
+    names = list(dict.fromkeys(names))
+    if not names:
+        return ""
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return f" The same for {', '.join(names[:4])}{more}."
+
+
 def _ambient(failure: Failure) -> list[tuple[str, str]]:
     text = f"{failure.text} {failure.actual or ''}"
     return [(name, by) for key, name, by in _AMBIENT if key in text]
@@ -49,20 +107,23 @@ def _ambient(failure: Failure) -> list[tuple[str, str]]:
 
 def _none(failure: Failure, setting: Setting) -> Advice:
     was = "None" if failure.expected is None else "not None"
+    tensor = isinstance(failure.actual, torch.Tensor) or failure.actual is None
+    instead = ", for example a tensor of zeros or a mask of ones in place of None" if tensor else ""
     return Advice(
         f"{failure.source} was {was}; now {shown(failure.actual)}. With and without it are "
         "different graphs.",
         f"Nothing, if both are needed: it happens once for each. Otherwise always give "
-        f"{failure.source}, for example a tensor of zeros or a mask of ones in place of None.",
+        f"{failure.source}{instead}.",
         False,
     )
 
 
 def _type(failure: Failure, setting: Setting) -> Advice:
     came = type(failure.actual).__name__
+    was = f"type {failure.expected.rpartition('.')[2]}" if failure.expected else "another type"
     return Advice(
-        f"{failure.source} was of type {failure.expected or 'another'}; now {came}. Each type has "
-        "its own graph.",
+        f"{failure.source} was of {was} when the graph was compiled; now {came}. Each type has its "
+        "own graph.",
         f"Give {failure.source} one type in every call; otherwise it happens once for each type.",
         False,
     )
@@ -81,19 +142,33 @@ def _identity(failure: Failure, setting: Setting) -> Advice:
 
 
 def _length(failure: Failure, setting: Setting) -> Advice:
-    return Advice(
-        f"{failure.source} had {failure.expected} members; now {failure.actual}. The members are "
-        "unrolled into the graph, so each length is a graph of its own.",
+    fix = (
         f"Keep the length of {failure.source} fixed (pad it), stack its tensors into one "
-        "(torch.stack), or keep it out of the compiled function.",
+        "(torch.stack), or keep it out of the compiled function."
+    )
+    if failure.owner == "module":
+        fix = f"Build {failure.source} as a whole before the first call."
+    return Advice(
+        f"{failure.source} had {counted(failure.expected, 'member')}; now {failure.actual}. The "
+        "members are unrolled into the graph, so each length is a graph of its own.",
+        fix,
         True,
+    )
+
+
+def _optimizer_state(failure: Failure, setting: Setting) -> Advice:
+    return Advice(
+        "The optimizer's state was another one: it is made in the first step (momentum and the "
+        "like), so the second one finds what was not there.",
+        "Nothing: it happens once. To save it, take one step outside of the compiled function.",
+        False,
     )
 
 
 def _calling(failure: Failure, setting: Setting) -> Advice:
     kind = "by position" if "args" in failure.raw and "kw" not in failure.raw else "by name"
     return Advice(
-        f"{failure.source} was called with {failure.expected} arguments {kind}; now "
+        f"{failure.source} was called with {counted(failure.expected, 'argument')} {kind}; now "
         f"{failure.actual}.",
         "Pass the arguments the same way in every call; otherwise it happens once for each way.",
         False,
@@ -102,6 +177,13 @@ def _calling(failure: Failure, setting: Setting) -> Advice:
 
 def _keys(failure: Failure, setting: Setting) -> Advice:
     now = f"; now {shown(failure.actual)}" if failure.actual is not None else ""
+    if isinstance(failure.actual, (set, frozenset)):
+        return Advice(
+            f"{failure.source} had other members{now}. What is in it decides on the graph.",
+            f"Decide on {failure.source} outside of the compiled function, or keep to few "
+            "different sets: it happens once for each case.",
+            False,
+        )
     return Advice(
         f"{failure.source} had other keys{now}. The keys are part of the graph, so each set of "
         "keys is a graph of its own.",
@@ -116,7 +198,7 @@ def _surroundings(failure: Failure, setting: Setting) -> Advice:
     names = ambient_name(failure)
     by = " or ".join(dict.fromkeys(by for _, by in found)) or "the same settings"
     return Advice(
-        f"{first_up(names)} differs from when the graph was compiled. Each has its own graph.",
+        f"The graph was compiled under another setting of {names}. Each setting has its own graph.",
         f"Call it under one setting: always or never under {by}. Otherwise it happens once for "
         "each setting, for example once for training and once for evaluation.",
         False,
@@ -166,6 +248,9 @@ _ADVISERS: dict[str, Callable[[Failure, Setting], Advice]] = {
     "gone": _identity,
     "length": _length,
     "keys": _keys,
+    "optimizer state": _optimizer_state,
+    "requires_grad": grad_advice,
+    "dispatch": dispatch_advice,
     "calling": _calling,
     "surroundings": _surroundings,
     "aliasing": _aliasing,

@@ -55,8 +55,11 @@ class Compilation:
     @property
     def symbolic(self) -> set[str]:
         """What is no constant in this compilation: told by its graph, or by its guards."""
-        # A frame without a graph of its own (up to a break) has only guards.
-        return self.dynamic | (self.entry.symbolic() if self.entry else set())
+        if self.entry is None:
+            return self.dynamic
+        # A frame without a graph of its own (up to a break) has only guards; and a number can come
+        # in as a symbol that the code then held to one value (a dimension, a range()).
+        return (self.dynamic | self.entry.symbolic()) - self.entry.fixed()
 
     @property
     def promoted(self) -> set[str]:

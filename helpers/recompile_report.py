@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from helpers.origin import Origin
+from helpers.words import counted
 
 if TYPE_CHECKING:
     from helpers.reuse import History
@@ -95,7 +96,8 @@ class LimitHit:
 class RecompileReport:
     """A history of calls: `.calls`, `.recompiles`, `.hit_limit` (None or the first LimitHit).
 
-    limits: every LimitHit, one for each function; origin: where and with which torch it ran.
+    limits: every LimitHit, one for each function; notes: what else is to be known, such as why no
+    compiled graph ran at all; origin: where and with which torch it ran.
     """
 
     calls: tuple[Call, ...]
@@ -103,6 +105,7 @@ class RecompileReport:
     hit_limit: LimitHit | None
     origin: Origin
     limits: tuple[LimitHit, ...] = ()
+    notes: tuple[str, ...] = ()
     _history: History | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -127,8 +130,8 @@ class RecompileReport:
             return "No calls: nothing was run."
         counts = Counter(call.outcome for call in self.calls)
         parts = [f"{counts[name]} {name}" for name in OUTCOMES if counts[name]]
-        text = f"{_count(len(self.calls), 'call')}: {', '.join(parts)}."
-        text += f" {_count(self.compiles, 'compilation')} in all."
+        text = f"{counted(len(self.calls), 'call')}: {', '.join(parts)}."
+        text += f" {counted(self.compiles, 'compilation')} in all."
         going_on = list(dict.fromkeys(r.source for r in self.recompiles if r.will_repeat))
         if going_on:
             text += f" New values of {', '.join(going_on)} will go on compiling."
@@ -154,7 +157,7 @@ class RecompileReport:
         if self.limits:
             parts.append("LIMIT HIT: " + self.limit_notice())
         parts.append(table_text(("call", "given", "outcome", "why"), rows))
-        return "\n\n".join([*parts, *map(str, self.recompiles), self.origin.text()])
+        return "\n\n".join([*parts, *map(str, self.recompiles), *self.notes, self.origin.text()])
 
     def __repr__(self) -> str:
         return f"<RecompileReport: {self.summary()}>"
@@ -168,6 +171,7 @@ class RecompileReport:
         parts = [display.sentence_html(self.summary())]
         if self.limits:
             parts.append(display.notice_html(self.limit_notice(), "error"))
+        parts += [display.notice_html(note) for note in self.notes]
         rows = [(c.index, c.given, c.outcome, c.compiles, c.why) for c in self.calls]
         columns = ("call", "given", "outcome", "compilations", "why")
         parts.append(display.table_html(columns, rows, "Call by call"))
@@ -193,7 +197,3 @@ def _row(recompile: Recompile) -> tuple[Any, ...]:
 
 def _indices(indices: Any) -> str:
     return ", ".join(f"calls[{i}]" for i in indices) or "none of these calls"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")

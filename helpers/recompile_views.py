@@ -30,8 +30,10 @@ def why(report: RecompileReport, index: int) -> str:
     reasons = [one.reason for one in report.recompiles if one.call_index == index]
     if reasons:
         return " ".join(dict.fromkeys(reasons))
-    text = call.why or OUTCOMES[call.outcome]
-    return f"{text[0].upper()}{text[1:].rstrip('.')}."
+    # A text of the report may begin with a function's name, which keeps its letters.
+    said = OUTCOMES[call.outcome]
+    text = call.why or said[0].upper() + said[1:]
+    return f"{text.rstrip('.')}."
 
 
 def failed_guard(report: RecompileReport, index: int) -> str:

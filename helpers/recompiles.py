@@ -13,8 +13,9 @@ from helpers.guard_texts import Failure
 from helpers.isolation import no_trace
 from helpers.kept_changes import KeptChanges
 from helpers.origin import Origin
-from helpers.recompile_advice import advise, ambient_name
+from helpers.recompile_advice import advise, advise_on_all, ambient_name
 from helpers.recompile_events import Compilation, Watch
+from helpers.recompile_notes import PastCalls, notes_on
 from helpers.recompile_report import Call, LimitHit, Recompile, RecompileReport
 from helpers.reuse import History
 from helpers.tracing import NOTHING, callable_target, device_of, named_backend, without_remarks
@@ -46,15 +47,15 @@ def trace_recompiles(
     watch = Watch(target, named_backend(options))
     given = [entry for entry in entries if isinstance(entry, tuple)]
     errors: list[Exception | None] = []
-    kept = KeptChanges(target, given)
+    kept, past = KeptChanges(target, given), PastCalls()
     with no_trace(target, *given) as inspection:
         compiled = torch.compile(target, backend=watch.backend, **options)
-        with watch.watching(), without_remarks():
+        with watch.watching(), past.noting_modes(), without_remarks():
             for entry in entries:
-                errors.append(_made(entry, compiled, watch, inspection, kept))
+                errors.append(_made(entry, compiled, watch, inspection, kept, past))
         history = History(target, watch, dict(compile_options))
     kept.apply()
-    return _report(entries, watch, errors, options, history)
+    return _report(entries, watch, errors, options, history, past)
 
 
 def _checked(calls: Any) -> list[Any]:
@@ -79,7 +80,12 @@ def check_entry(entry: Any, name: str) -> None:
 
 
 def _made(
-    entry: Any, compiled: Any, watch: Watch, inspection: Any, kept: KeptChanges
+    entry: Any,
+    compiled: Any,
+    watch: Watch,
+    inspection: Any,
+    kept: KeptChanges,
+    past: PastCalls,
 ) -> Exception | None:
     """Makes one call; returns what it raised."""
     watch.begin()
@@ -88,7 +94,7 @@ def _made(
             if isinstance(entry, tuple):
                 compiled(*inspection.arguments(entry))
             else:
-                with kept.noting():
+                with kept.noting(), past.noting_methods():
                     entry(compiled)
     except Exception as error:
         return error.with_traceback(None)
@@ -101,6 +107,7 @@ def _report(
     errors: list[Exception | None],
     options: dict[str, Any],
     history: History,
+    past: PastCalls,
 ) -> RecompileReport:
     recompiles, limits = [], []
     for compilation in watch.compilations:
@@ -119,6 +126,7 @@ def _report(
         hits[0] if hits else None,
         Origin.live(device_of([entry for entry in entries if isinstance(entry, tuple)])),
         hits,
+        notes_on(calls, watch, past),
         history,
     )
 
@@ -147,14 +155,7 @@ def _nearest(compilation: Compilation, options: dict[str, Any]) -> tuple[Failure
         return unknown, advise(unknown, Setting(compilation.code))
     closest = min(told, key=len)  # the newest of several
     setting = Setting(compilation.code, compilation.symbolic, options)
-    advices = [advise(failure, setting) for failure in closest]
-    reasons = list(dict.fromkeys(advice.reason for advice in advices))
-    # What goes on happening is what has to be repaired first.
-    ordered = sorted(advices, key=lambda advice: not advice.will_repeat)
-    fixes = list(dict.fromkeys(advice.fix for advice in ordered))
-    more = f" And {len(reasons) - 2} more things differ." if len(reasons) > 2 else ""
-    repeat = any(advice.will_repeat for advice in advices)
-    return closest[0], Advice(" ".join(reasons[:2]) + more, " ".join(fixes[:2]), repeat)
+    return closest[0], advise_on_all(closest, setting)
 
 
 def source_of(failure: Failure) -> str:

@@ -12,7 +12,7 @@ import torch
 from torch._dynamo import convert_frame
 
 from helpers.failed_guards import Entry
-from helpers.isolation import _named_by, no_trace
+from helpers.isolation import named_by, no_trace
 
 _Key = tuple[str, int, str, bytes]
 
@@ -41,6 +41,8 @@ class History:
         if not entries:
             return f"{self._in_words.function(code)} was not compiled in this history"
         with self._names_back():
+            if any(entry.matches(f_locals) for entry in entries):
+                return None
             failed = [entry.failures(f_locals) for entry in reversed(entries)]
         if not all(failed):
             return None
@@ -88,7 +90,7 @@ def first_failure(report: Any, call: Any) -> str | None:
         with no_trace(history.fn, *call):
             return _judged(history, call, {})
     stand_in = _StandIn(history)
-    held = _named_by(call) if isinstance(call, types.FunctionType) else [call]
+    held = named_by(call) if isinstance(call, types.FunctionType) else [call]
     with no_trace(history.fn, *held):
         call(stand_in)
     if not stand_in._verdicts:
@@ -120,16 +122,25 @@ def _no_backend(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
 class _StandIn:
     """Judges each call, then makes it in eager; its attributes are those of the function."""
 
+    _history: History
+    _verdicts: list[str | None]
+
     def __init__(self, history: History) -> None:
-        self._history = history
-        self._verdicts: list[str | None] = []
+        vars(self).update(_history=history, _verdicts=[])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._verdicts.append(_judged(self._history, args, kwargs))
         return self._history.fn(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._history.fn, name)
+        fn = self._history.fn
+        return fn if name == "_orig_mod" else getattr(fn, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._history.fn, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._history.fn, name)
 
 
 def _key(code: types.CodeType) -> _Key:

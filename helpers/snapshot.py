@@ -34,8 +34,8 @@ class Snapshot:
     """The values reached from `roots` at the time of making; `restore()` puts them back."""
 
     def __init__(self, *roots: Any) -> None:
-        self._undo: list[Callable[[], None]] = []
-        self._tensors: dict[int, _SavedTensor] = {}
+        self.undo: list[Callable[[], None]] = []
+        self.tensors: dict[int, _SavedTensor] = {}
         self._seen: dict[int, Any] = {}  # keeps objects alive, so that ids stay theirs
         todo = list(roots)
         while todo:
@@ -52,7 +52,7 @@ class Snapshot:
             yield from getattr(value, "_modules", {}).values()
             return
         if isinstance(value, torch.Tensor):
-            self._tensors[id(value)] = _SavedTensor(value)
+            self.tensors[id(value)] = _SavedTensor(value)
             yield from (*vars(value).values(), value._base, *_leaves_behind(value))
         elif isinstance(value, (tuple, frozenset)):
             yield from value
@@ -61,28 +61,28 @@ class Snapshot:
         elif isinstance(value, functools.partial):
             yield from (value.func, value.args, value.keywords)
         elif isinstance(value, (list, dict, set, collections.deque, bytearray)):
-            self._undo.append(_container_undo(value))
+            self.undo.append(_container_undo(value))
             yield from (*_members(value), *self._save_object(value))
         elif (undo := _random_or_array_undo(value)) is not None:
-            self._undo.append(undo)
+            self.undo.append(undo)
         else:
             yield from self._save_object(value)
 
     def _save_object(self, value: Any) -> Iterator[Any]:
         attributes = getattr(value, "__dict__", None)
         if isinstance(attributes, dict):
-            self._undo.append(_container_undo(attributes))
+            self.undo.append(_container_undo(attributes))
             yield from attributes.values()
         slots = _slots(value)
         if slots:
-            self._undo.append(functools.partial(_restore_slots, value, slots))
+            self.undo.append(functools.partial(_restore_slots, value, slots))
             yield from slots.values()
 
     def protect(self, result: Any) -> Any:
         """Returns `result` with copies of whatever in it `restore()` will rewrite."""
         rewritten = {
             pointer
-            for saved in self._tensors.values()
+            for saved in self.tensors.values()
             if saved.changed() and (pointer := _memory(saved.tensor)) is not None
         }
         for array in self._arrays():
@@ -122,7 +122,7 @@ class Snapshot:
 
         What cannot be put back is named in a warning; everything else still is.
         """
-        undos = [*reversed(self._undo), *[saved.restore for saved in self._tensors.values()]]
+        undos = [*reversed(self.undo), *[saved.restore for saved in self.tensors.values()]]
         for undo in undos:
             try:
                 undo()
@@ -189,7 +189,7 @@ class _SavedTensor:
     def changed(self) -> bool:
         if self.copy is None:
             return False
-        return self.layout != _layout(self.tensor) or not _same_bytes(self.tensor, self.copy)
+        return self.layout != _layout(self.tensor) or not same_bytes(self.tensor, self.copy)
 
     def restore(self) -> None:
         tensor = self.tensor
@@ -202,7 +202,7 @@ class _SavedTensor:
         # The bytes are again what they were at this version, so a backward that waits for the
         # tensor (saved before the inspection) is right to accept it.
         self.keep_version()
-        if not _same_items(vars(tensor), self.attributes):
+        if not same_items(vars(tensor), self.attributes):
             vars(tensor).clear()
             vars(tensor).update(self.attributes)
         if self.is_leaf and not tensor.is_leaf:  # an in-place operation with something that learns
@@ -234,7 +234,7 @@ def _copied(tensor: torch.Tensor) -> torch.Tensor | None:
         return tensor.detach().clone()
 
 
-def _same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
+def same_bytes(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Compares bit by bit, so that NaN equals NaN and -0.0 differs from 0.0."""
     with torch.no_grad():
         left, right = (_plain(tensor) for tensor in (left, right))
@@ -266,7 +266,7 @@ def _memory(tensor: torch.Tensor) -> int | None:
         return None
 
 
-def _same_items(left: dict[Any, Any], right: dict[Any, Any]) -> bool:
+def same_items(left: dict[Any, Any], right: dict[Any, Any]) -> bool:
     """True if both have the same keys in the same order, and the very same objects as values."""
     return list(left) == list(right) and all(left[key] is right[key] for key in left)
 
@@ -284,7 +284,7 @@ def _container_undo(value: Any) -> Callable[[], None]:
 
 def _restore_container(value: Any, saved: Any) -> None:
     if isinstance(value, dict):
-        if not _same_items(value, saved):
+        if not same_items(value, saved):
             value.clear()
             for key, member in saved.items():
                 value[key] = member

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from helpers.display import View, code_html, details_html, table_html, table_text, wrap
 from helpers.generated import STAGES, Kernel
 from helpers.generated_views import unstyled
-from helpers.views import counted
+from helpers.words import counted
 
 _WORDS = {
     "triton": "the source that Inductor wrote, in Python",

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 import torch._dynamo
 
-from helpers.break_events import BreakNotes, noting_breaks
+from helpers.break_events import BreakNotes
+from helpers.break_listener import noting_breaks
 from helpers.isolation import Inspection, no_trace, unwrap
 
 NOTHING: Mapping[str, Any] = types.MappingProxyType({})
@@ -108,8 +109,3 @@ def device_of(*values: Any) -> str:
     devices = [leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor)]
     cuda = [device for device in devices if device.type == "cuda"]
     return torch.cuda.get_device_name(cuda[0]) if cuda else "cpu"
-
-
-def counted(number: int, noun: str) -> str:
-    """Returns "1 graph", "2 graphs"."""
-    return f"{number} {noun}" + ("" if number == 1 else "s")

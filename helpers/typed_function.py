@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ast
+import collections
 import contextlib
 import inspect
 import io
+import itertools
 import linecache
 import math
 import signal
+import sys
 import textwrap
 import threading
 import traceback
+import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +26,10 @@ import torch
 FILENAME = "<your_function>"
 DTYPES = ("float32", "bfloat16", "float16", "float64", "int64")
 TIME_LIMIT_S = 60
+# Texts whose modules stay importable: more than any panel has in use at once.
+MOST_MODULES = 32
+_NUMBERS = itertools.count(1)
+_REGISTERED: collections.deque[str] = collections.deque()
 
 
 class Problem(Exception):
@@ -82,13 +90,27 @@ def read_function(source: str) -> Typed:
 def define(source: str) -> Callable[..., Any]:
     """Runs `source` in a fresh namespace (torch, F and math are there) and returns its function."""
     name = read_function(source).name
+    return run_text(source, FILENAME, torch=torch, math=math, F=torch.nn.functional)[name]
+
+
+def run_text(source: str, filename: str, **names: Any) -> dict[str, Any]:
+    """Runs a text as a module of its own in which `names` are known, and returns its namespace.
+
+    filename: what tracebacks and Dynamo call the text, in angle brackets. What the text raises
+    reaches the caller.
+    """
     # Registered, so that tracebacks and Dynamo can show the lines.
-    linecache.cache[FILENAME] = (len(source), None, source.splitlines(keepends=True), FILENAME)
-    names = {
-        "__name__": "your_function", "torch": torch, "math": math, "F": torch.nn.functional,
-    }  # fmt: skip
-    exec(compile(source, FILENAME, "exec"), names)
-    return names[name]
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    # Dynamo imports the module of a function that it inlines (as under a decorator), and keeps
+    # what it found under that name for ever: so each text has a name of its own.
+    module = types.ModuleType(f"your_function_{next(_NUMBERS)}")
+    vars(module).update(names)
+    sys.modules[module.__name__] = module
+    _REGISTERED.append(module.__name__)
+    if len(_REGISTERED) > MOST_MODULES:
+        sys.modules.pop(_REGISTERED.popleft(), None)
+    exec(compile(source, filename, "exec"), vars(module))
+    return vars(module)
 
 
 def make_inputs(

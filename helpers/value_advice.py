@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from helpers.advice_words import Advice, Setting, first_up, place, shown
 from helpers.guard_texts import Failure
 from helpers.guards import BEFORE_BREAK
@@ -22,10 +24,17 @@ def value_advice(failure: Failure, setting: Setting) -> Advice:
         )
     if BEFORE_BREAK in failure.source:
         return _from_before_break(failure, setting, reason)
-    if isinstance(came, str):
-        return _text_value(failure, reason)
     if isinstance(came, (int, float)) and isinstance(expected, (int, float)):
         return _number(failure, setting, reason)
+    if type(came) is not type(expected):
+        return Advice(
+            f"{reason} Values of different types have different graphs.",
+            f"Give {failure.source} one type in every call; otherwise it happens once for each "
+            "type.",
+            False,
+        )
+    if isinstance(came, str):
+        return _text_value(failure, reason)
     return Advice(
         f"{reason} It is a constant to Dynamo, so each value is a graph of its own.",
         f"Use few different values of {failure.source}, or decide on it outside the compiled "
@@ -64,8 +73,10 @@ def _number(failure: Failure, setting: Setting, reason: str) -> Advice:
     source, came = failure.source, failure.actual
     kind = "float" if isinstance(came, float) else "int"
     if type(came) is not type(failure.expected):
+        after = f" From now on the {kind} is an input of the graph, so others are served too."
         return Advice(
-            f"{reason} An int and a float have different graphs.",
+            f"{reason} An int and a float have different graphs."
+            + (after if failure.raw in setting.dynamic else ""),
             f"Give {source} one type in every call; otherwise it happens once for each type.",
             False,
         )
@@ -75,6 +86,13 @@ def _number(failure: Failure, setting: Setting, reason: str) -> Advice:
             f"Keep NaN out of {source}, or pass it as a tensor; otherwise every call with NaN may "
             "compile again.",
             True,
+        )
+    if math.isinf(came):
+        return Advice(
+            f"{reason} An infinite float is always a constant, so it has a graph of its own.",
+            f"Nothing, if infinity is needed: it happens once for each sign. Otherwise pass "
+            f"{source} as a tensor, or a large finite number (torch.finfo(dtype).max).",
+            False,
         )
     if failure.raw in setting.dynamic:
         return Advice(
@@ -88,13 +106,14 @@ def _number(failure: Failure, setting: Setting, reason: str) -> Advice:
 
 def _static_number(failure: Failure, setting: Setting, reason: str, kind: str) -> Advice:
     """A number that the new graph holds as a constant too."""
-    source, came = failure.source, failure.actual
-    if kind == "int" and place(failure, setting) == "attribute":
+    source = failure.source
+    if kind == "int" and failure.owner == "module":
         return Advice(
             f"{reason} An int attribute of a module is static by default, so every new value is a "
             "graph of its own.",
             f"Keep {source} in a buffer (register_buffer with a tensor) or count outside forward; "
-            "or set torch._dynamo.config.allow_unspec_int_on_nn_module = True.",
+            "or set torch._dynamo.config.allow_unspec_int_on_nn_module = True, also where the "
+            "number only tells equal blocks apart.",
             True,
         )
     if place(failure, setting) == "global variable":
@@ -105,19 +124,20 @@ def _static_number(failure: Failure, setting: Setting, reason: str, kind: str) -
             "place of changing the global.",
             True,
         )
-    if kind == "int" and came in (0, 1) and failure.raw not in setting.dynamic:
-        return Advice(
-            f"{reason} The ints 0 and 1 are special: each is compiled separately.",
-            f"Accept one more graph for it, or pass {source} as a tensor: torch.tensor({came!r}).",
-            False,
-        )
     return _fixed_number(failure, reason, kind)
 
 
 def _as_tensor(failure: Failure, setting: Setting) -> str:
     tensor = f"torch.tensor({failure.actual!r})"
     if ".param_groups" in failure.raw:
-        return f"make the optimizer with a tensor (lr={tensor}) and change that in place"
+        if failure.source.endswith("['lr']"):
+            return f"make the optimizer with a tensor (lr={tensor}) and change that in place"
+        return f"keep {failure.source} the same in every step"
+    if isinstance(failure.actual, int):
+        return (
+            f"compile with dynamic=True; or, where it is used only in arithmetic and is no size "
+            f"or index, pass {failure.source} as a tensor: {tensor}"
+        )
     return f"pass {failure.source} as a tensor: {tensor}"
 
 

@@ -24,6 +24,7 @@ from helpers.typed_function import (
     running,
     source_text,
 )
+from helpers.words import counted
 
 
 @dataclass(frozen=True, repr=False)
@@ -215,8 +216,3 @@ def op_table(graph: Graph) -> str:
         for op in graph.ops
     ]
     return table_html(("name", "calls", "uses", "shape", "dtype", "line"), rows)
-
-
-def counted(number: int, noun: str) -> str:
-    """Returns "1 graph", "2 graphs"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -59,7 +59,8 @@ x = torch.randn(4, 8, device=device)
 # ## What a break costs
 #
 # Four operations on big tensors, once with a break in the middle and once without.
-# `torch._dynamo.graph_break()` is torch's own way to ask for one; it does nothing else.
+# `torch._dynamo.graph_break()` is torch's own way to ask for one; it does nothing else. (On a CPU
+# the tensors are smaller, so that you need not wait.)
 
 
 # %%
@@ -75,7 +76,8 @@ def gate_whole(a, b):
 
 
 # %%
-a, b = torch.randn(2, 2048, 2048, device=device)
+side = 8192 if device == "cuda" else 2048
+a, b = torch.randn(2, side, side, device=device)
 explain_graph_breaks(gate, a, b)
 
 # %% [markdown]
@@ -100,18 +102,24 @@ for form in (costs.broken, costs.repaired):
 
 # %% [markdown]
 # **Explain.** A kernel cannot reach over a break. `z`, which never left the registers, now has
-# to be written to memory and read again: twice the traffic, and for big tensors that is what
-# takes the time.
+# to be written to memory and read again: twice the traffic. A tensor of 8192 × 8192 has 268 MB,
+# and an H200 moves at most 4.8 TB in a second: the three tensors more take it 0.17 ms at least,
+# whatever else happens. That is a break's price for big tensors.
 #
-# For small tensors something else counts. At a break the compiled code goes back to Python,
-# which runs your line and then calls the rest of your function, as a function with guards of
-# its own. That is work for the host at every call, whatever the GPU is doing. Repeat the
-# measurement with small tensors and see which of the two you pay:
+# The other price is paid at every call, by the host: at a break the compiled code goes back to
+# Python, which runs your line and then calls the rest of your function, as a function with
+# guards of its own. **Predict.** Which price is left where the tensors are tiny?
 
 # %%
 small = torch.randn(2, 16, 16, device=device)
 small_costs = break_cost(gate, gate_whole, *small, recorded="gate_small")
 small_costs
+
+# %% [markdown]
+# **Explain.** Only the host's: moving a kilobyte takes no time worth naming. Most calls lie
+# between the two, and nearer to this one than one would think: with 2048 × 2048, 17 MB each, an
+# H200 was busy for 29 of a call's 76 µs (torch 2.11). How long the host takes differs from one
+# process to the next; compare such times only within one.
 
 # %% [markdown]
 # ## Three kinds of break
@@ -165,13 +173,15 @@ explain_graph_breaks(settle, x)
 # %% [markdown]
 # **Explain.** To go on after a break, Dynamo makes a function of what is left, and Python calls
 # it. A function can start at any line, but not inside a `try` or a loop that is already under
-# way.
+# way. Hence three effects, and their codes:
 #
-# - *Split*: the usual case. Two graphs, and the line between them.
-# - *Rest left to Python*: within a `try` or `with` that cannot be entered again. What was traced
-#   before it is compiled; all that follows is not, however long it is.
-# - *Whole function skipped*: within a loop, or where too little was traced to be worth a graph.
-#   Nothing is compiled, not even the lines above. This is the costliest, and the quietest.
+# - *Split in two* (`split`): the usual case. Two graphs, and the line between them.
+# - *Rest left to Python* (`rest_eager`): within a `try`, or a `with` that cannot be entered again.
+#   What came before is compiled; all that follows is not. (Fewer than two operations before it
+#   are not worth a graph to Dynamo: then the whole function is skipped.)
+# - *Whole function skipped* (`frame_skipped`): in the body of a `for` or `while` loop, where
+#   Dynamo would have to go on in the middle. Nothing is compiled, not even the lines above: the
+#   costliest, and the quietest. (A `while` whose own test asks a tensor only splits.)
 #
 # So the same line may cost little or everything. What a skipped function calls is still tried,
 # each function on its own.
@@ -202,9 +212,13 @@ print("plain Python gives a tensor:", torch.is_tensor(optional_label(x)))
 print("compiled, it stops with:", type(found.changes_behaviour).__name__)
 
 # %% [markdown]
-# **Explain.** The break came inside the `try`. Python ran `y.label` outside of it, so nobody
-# caught the error. Here it is no matter of speed: the compiled program fails where the plain one
-# works. `hasattr(y, "label")` is read by Dynamo without a break, and repairs it.
+# **Explain.** Whether a tensor has an attribute is not asked before the value is *used*: Dynamo
+# puts the reading off. Here that is in the last line, after the `try`. There it breaks, Python
+# reads `y.label`, and no `except` is near. This is no matter of speed: the compiled program fails
+# where the plain one works. A break that really happens inside a `try`, as in `guarded`, keeps the
+# result: the rest is left to Python, with its `except`.
+#
+# `hasattr(y, "label")` is decided while Dynamo reads, without a break, and repairs it.
 
 # %% [markdown]
 # ## The usual tools, and where they mislead
@@ -252,13 +266,21 @@ for fn in (branch, settle, masked_mean):
         print(f"{fn.__name__}: fullgraph=True refuses")
 
 # %% [markdown]
-# **Explain.** torch 2.11 and 2.14 do not complain about `masked_mean`, although it breaks when
-# compiled as usual: `fullgraph=True` also switches on a way to trace `.item()` and masks that is
-# off otherwise. It answers the question "can this be one graph?", and not "is it one now?".
-# torch 2.7 refuses.
+# **Explain.** torch 2.7 refuses all three. Newer ones (2.11 and 2.14 were tried) let `masked_mean`
+# pass, although it breaks when compiled as usual: there `fullgraph=True` also switches on a way to
+# trace `.item()` and masks that is off otherwise. It answers "can this be one graph?", and not "is
+# it one now?".
 #
-# The log, `TORCH_LOGS="graph_breaks"` in the environment, tells of `settle` too. But it tells one
-# cause once for each function on the way to it: you see why in the next section.
+# The log, `TORCH_LOGS="graph_breaks"` in the environment, tells of `settle` too. Of its 20 lines,
+# shortened:
+#
+# ```
+# [0/0] [__graph_breaks] Graph break in user code at lesson.py:8
+# [0/0] [__graph_breaks] Graph Break Reason: Failed to handle graph break gracefully. Skipping ...
+# [0/0] [__graph_breaks] Data-dependent branching
+# ```
+#
+# But it tells one cause once for each function on the way to it: you see why below.
 # `explain_graph_breaks` listens where Dynamo decides, and counts causes: one for each line.
 
 # %% [markdown]
@@ -351,6 +373,58 @@ else:
     print("This torch has no nested_graph_breaks.")
 
 # %% [markdown]
+# ### A layer called in a loop
+#
+# **Predict.** The commonest real case: one layer checks its values, and the model calls its
+# layers in a loop. The break is not in the loop's own lines. Which function is skipped?
+
+
+# %%
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Linear(8, 8)
+
+    def forward(self, x):
+        y = torch.relu(self.mix(x))
+        if y.isnan().any():
+            raise ValueError("not a number")
+        return x + y
+
+
+# %%
+class Stack(nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layers = nn.ModuleList(layer() for _ in range(3))
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x):
+        y = torch.tanh(x)
+        for layer in self.layers:
+            y = layer(y)
+        return torch.softmax(self.head(y), -1)
+
+
+class Unchecked(Layer):
+    def forward(self, x):
+        return x + torch.relu(self.mix(x))
+
+
+# %% tags=["nbval-check-output"]
+for kind in (Layer, Unchecked):
+    found = explain_graph_breaks(Stack(kind).to(device), x)
+    print(f"{kind.__name__}: breaks {len(found)}, graphs {found.graphs}")
+    for one in found:
+        print(f"{one.effect} of {one.function} at: {one.source_line}")
+
+# %% [markdown]
+# **Explain.** The outer one. Dynamo follows the call, so the break stands in *its* loop: `tanh`,
+# the loop and the head run uncompiled, and each layer by itself in two graphs, which the three
+# share. The repair: check once, outside, what the model returns (a NaN stays one through all
+# layers). If a layer cannot be mended, compile each layer instead of the model.
+
+# %% [markdown]
 # ### Leave a function out on purpose
 #
 # Some code should not be traced: a tokenizer, a plot, a search through a dict. With
@@ -390,36 +464,51 @@ for fn in (leaves_out, leaves_out_one):
 
 # %% [markdown]
 # **Explain.** With `recursive=False` the function itself is Python's, and `double_tanh` is
-# compiled on its own: a third graph. Put it at the top of a part, not inside a loop: each call of
-# it is a cut.
+# compiled on its own: a third graph. Each call of such a function is a cut, so call it once,
+# before or after what is compiled, and not in a loop.
 
 # %% [markdown]
 # ### Insist: fullgraph and error_on_graph_break
 #
 # Once a function has no break, keep it so. `fullgraph=True` is a promise for the whole call: a
-# break becomes an error, with the reason, in place of a silent cost. Where you accept a few
-# breaks, but none in the hot part, torch 2.9 and later have `error_on_graph_break`:
+# break becomes an error, with the reason, in place of a silent cost. Where you accept some breaks,
+# but none in the hot part, torch 2.9 and later have `error_on_graph_break`.
+#
+# **Predict.** `mostly` has a break of its own, accepted. Which call of it stops, and at which line?
 
 
 # %%
 def hot(x):
     y = torch.relu(x)
-    torch._dynamo.graph_break()
+    torch._dynamo.graph_break()  # in the hot part
     return y * 2
 
 
-def mostly(x):
+def hot_whole(x):
+    return torch.relu(x) * 2
+
+
+def mostly(x, part):
+    y = x + 1
     torch._dynamo.graph_break()  # accepted
     with torch._dynamo.error_on_graph_break(True):
-        return hot(x)
+        return part(y)
 
 
 # %%
-from helpers import expect_error
+def insist(part):
+    reset_compiler()
+    try:
+        torch.compile(mostly, backend="eager")(x, part)
+        print(f"{part.__name__}: passes, with the accepted break")
+    except torch._dynamo.exc.Unsupported as error:
+        where = error.real_stack[-1]
+        print(f"{part.__name__}: stops in {where.name} at: {where.line}")
+
 
 if hasattr(torch._dynamo, "error_on_graph_break"):
-    with expect_error("Unsupported"):
-        torch.compile(mostly, backend="eager")(x)
+    insist(hot)
+    insist(hot_whole)
 else:
     print("This torch has no error_on_graph_break; fullgraph=True is what there is.")
 
@@ -547,7 +636,9 @@ def sort_messages(model, tokens, keep):
     return model(tokens, keep)
 
 
-_ = check(CallerLogs)
+quiet = check(CallerLogs)
+same = torch.equal(sort_messages(quiet, tokens, keep), quiet(tokens, keep))
+print("called with its log line, same:", same)
 
 
 # %% [markdown]
@@ -594,9 +685,14 @@ print("graphs:", total.broken.graphs, "→", total.repaired.graphs)
 print("fewer launches:", total.repaired.launches < total.broken.launches)
 
 # %% [markdown]
-# **Explain.** The table counts only what was compiled. `pool` was not, so its launches come on
-# top of the upper row. What went away: tensors written by one graph and read by the next,
-# launches, guards and calls between graphs, and the wait at `.item()` and `if not keep.all()`.
+# **Explain.** Only two, from 12 to 10. Matrix products and reductions need
+# kernels of their own in both forms; all that merged is small steps between them. (The upper row
+# does not even have the launches of `pool`, which was not compiled.)
+#
+# Worth it? Yes, but not for the launches: look at the recorded times. Tensors this small are
+# nothing to an H200. What went away is work for the host, guards and calls between eight graphs
+# and a loop in Python, and the wait for the GPU at `.item()`, at `if not keep.all()` and at each
+# mask.
 #
 # The order of work is always the same: find all breaks; first those that change behaviour, then
 # whole functions, then those in what is called most; change one thing; compare; ask again.
@@ -631,6 +727,9 @@ break_view(rescale, shape=(4, 16, 8), device=device)
 # - replace the second `if` and the line after it by `y = torch.where(y.sum() > 0, y * 2, y)`
 # - untick `center`: is that `if` a break?
 # - load the samples one after the other, and repair each
+#
+# The text must hold all that it needs (its helpers, its imports beyond `torch`); its arguments are
+# random tensors. For a model of your own, call `explain_graph_breaks(model, ...)` in a cell.
 
 # %% [markdown]
 # <details><summary>What you should have seen</summary>
@@ -638,7 +737,9 @@ break_view(rescale, shape=(4, 16, 8), device=device)
 # - without `.item()`: one break fewer
 # - `torch.where`: no break is left, one graph
 # - `center`: no change; its value is known before the call, so it is a guard
-# - of the samples, the loop and the `try` cost most; the last one has no break
+# - most samples split in two, with 2 graphs. The loop costs most: no graph at all. The missing
+#   attribute is no matter of cost: the compiled code stops with an error. The break deep in a call
+#   is one line and five graphs. The last sample has no break
 # </details>
 
 # %% tags=["widget"]
@@ -665,7 +766,8 @@ registry_panel()
 # ## Check yourself
 #
 # **Predict.** Here is a function that you have not seen. Say, before you run the cell below it:
-# how many breaks, at which lines, with which effect, and how many graphs?
+# how many breaks, at which lines, with which effect, and how many graphs? (Arguments by keyword
+# are given in `kwargs`.)
 
 
 # %%
@@ -677,18 +779,36 @@ def rank(x, top=3):
         y = torch.relu(y - 0.01)
     best = y.max().item()
     names = [str(n) for n in range(top)]
-    y = y / best + len(names)
-    return y[y.sum(-1) > 0]
+    y = y / best * len(names)
+    return y - y[y > 1].mean()
 
 
 # %% tags=["nbval-check-output"]
-found = explain_graph_breaks(rank, x)
+found = explain_graph_breaks(rank, x, kwargs={"top": 5})
 print("graphs:", found.graphs)
 for one in found:
     print(f"{one.effect}: {one.source_line}")
 
 # %% [markdown]
-# <details><summary>1. Which lines break, and why only these?</summary>
+# **Your turn.** Repair it here: no break, one graph, the same result. Change one line, run, read.
+
+
+# %%
+def my_rank(x, top=3):
+    y = torch.softmax(x, -1) * 2
+    for _ in range(top):
+        y = torch.relu(y - 0.01)
+    best = y.max().item()
+    y = y / best * top
+    return y - y[y > 1].mean()
+
+
+found = explain_graph_breaks(my_rank, x, kwargs={"top": 5})
+same = torch.allclose(my_rank(x, 5), rank(x, 5), atol=1e-5)
+print(f"breaks {len(found)}, graphs {found.graphs}, same as rank: {same}")
+
+# %% [markdown]
+# <details><summary>1. Which lines of <code>rank</code> break, and why only these?</summary>
 #
 # `.item()`, and the mask in the last line, both split. The first `if` asks for a shape, the loop
 # has a count that is known, and the list holds Python's own values: all decided while Dynamo
@@ -698,33 +818,40 @@ for one in found:
 # <details><summary>2. What if the line with <code>.item()</code> stood inside the
 # loop?</summary>
 #
-# Then the break would be in a loop that is under way, and the whole of `rank` would be skipped:
-# not one graph, although the loop is only three rounds.
+# Then Dynamo would have to go on in the middle of a loop, and the whole of `rank` would be
+# skipped: not one graph, although the loop is only five rounds.
+# </details>
+
+# %% [markdown]
+# <details><summary>3. A repair of <code>rank</code></summary>
+#
+# `best = y.max()` without `.item()`. And for the last line: `kept = (y > 1).to(y.dtype)`, then
+# `return y - (y * kept).sum() / kept.sum()`, as in `WeightsPool`.
 # </details>
 #
-# <details><summary>3. <code>torch._dynamo.explain</code> says −1 breaks. What
-# happened?</summary>
+# <details><summary>4. A service cleans its text with a library, then runs twenty layers, and logs
+# one line in between. The layers must never break. <code>fullgraph</code>,
+# <code>error_on_graph_break</code> or <code>disable</code>: which for what?</summary>
 #
-# There was no graph. A whole function was skipped, and it is the worst case, not the best.
-# </details>
-#
-# <details><summary>4. <code>fullgraph=True</code> runs without an error. Is the call one graph
-# without it?</summary>
-#
-# Not for sure. From torch 2.9 on it traces masks and `.item()` in a way that is off otherwise.
-# Ask with the settings that you will use.
+# `disable` for the cleaning: it is not to be traced, and it is one call, at the edge.
+# `error_on_graph_break(True)` around the layers: the break at the log stays accepted, one in the
+# layers is an error. `fullgraph=True` would refuse the log as well; use it where the layers are
+# compiled alone, as in a test. It is no proof for calls without it: it reads masks and `.item()`
+# another way.
 # </details>
 
 # %% [markdown]
 # ## Recap
 #
-# - A break costs launches, traffic for what lies across it, and work for Python at each call.
-# - A card names line, cause and effect: split, rest left to Python, or whole function skipped.
-#   Inside a `try` it may even change what the code does.
+# - A break costs traffic for what lies across it (counts for big tensors), and work for the host
+#   at each call (counts for all others).
+# - A card names line, cause and effect: split, rest left to Python, or whole function skipped. An
+#   attribute that may be missing, read in a `try`, even changes what the code does.
 # - `explain` can say −1, the counter may stay empty, `fullgraph=True` traces differently; NumPy
 #   and dataclasses are no breaks.
 # - `fullgraph` insists on one graph, `error_on_graph_break` on a part, `disable` leaves out a
-#   function on purpose; a break deep in a call cuts every caller.
+#   function on purpose; a break deep in a call cuts every caller, and in a loop's callee skips the
+#   function with the loop.
 # - Repair one at a time: keep values in tensors, do it always, move it to the caller, weights for
 #   masks. Compare results each time.
 
@@ -739,8 +866,8 @@ for one in found:
 # - Compile the part that computes, not the loop that loads, logs and saves.
 # - Put `fullgraph=True` into a test once a model is clean, so that the next change cannot break
 #   it unseen.
-# - Not every break is worth a repair: one at the edge of a long call costs next to nothing.
-#   Measure.
+# - Not every break is worth a repair: ask `break_cost` before you rewrite much. (It refuses two
+#   forms whose results differ.)
 
 # %% [markdown]
 # ## Further reading

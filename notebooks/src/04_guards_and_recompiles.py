@@ -42,7 +42,6 @@ device = "auto"
 # %%
 import torch
 from torch import nn
-from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from helpers import begin_lesson, outcomes_view, trace_recompiles, would_reuse
@@ -60,7 +59,8 @@ def rows(count):
 #
 # A graph is made for one call, and noted with it is what was taken for granted: the guards. The
 # next call is checked against them. `trace_recompiles(fn, calls)` makes the calls in order and
-# says for each what happened. It gives no speed: graphs run as they are, so it takes seconds.
+# says for each what happened. No machine code is made: what was captured runs op by op, so it
+# takes seconds, and says nothing about speed.
 
 
 # %%
@@ -88,7 +88,7 @@ print("compilations:", report.compiles)
 # **Inspect.** Calls are counted from 0. Each recompile has a row: which guard failed, in torch's
 # words and in plain ones, whether it will go on, and what would repair it. When several graphs are
 # there, torch tries all of them; the report names the guard of the one that came closest. All of
-# them are here:
+# them are here, those of the newest graph first:
 
 # %%
 for one in report.recompiles:
@@ -99,15 +99,17 @@ for one in report.recompiles:
 # side by side, and a call uses one whose guards all hold: so the fifth call reuses the first graph.
 # That is why a program may alternate between two cases for ever and pay only twice.
 #
-# `would_reuse` asks the same question about a call that is not made:
+# `would_reuse` asks the same question about a call that is not made. **Predict** both: numbers that
+# are new, with `sharp`; and float64 without it.
 
 # %% tags=["nbval-check-output"]
 print("x - 5, sharp:    ", would_reuse(report, (x - 5, True)))
 print("float64, soft:   ", would_reuse(report, (x.double(), False)))
 
 # %% [markdown]
-# Each half of the second call was seen before, but never both together. Guards belong to a graph,
-# and two yes-or-no questions make four graphs.
+# Each half of the second call was seen before, but never both together. Guards belong to a graph:
+# two arguments with two cases each can need four graphs. What the code never reads has no guard,
+# so a debugging note that is only passed along costs nothing.
 
 # %% [markdown]
 # ## Sizes
@@ -150,7 +152,22 @@ for (x,), call in zip(epochs, ragged.calls, strict=True):
 #
 # From 2 on: **0 and 1 are special.** A tensor of one row may be broadcast, and one without rows
 # has nothing to compute, so code for "any size" may be wrong for them. The open graph has a guard
-# such as `2 <= x.size()[0]`, and the last batch of one row fails it.
+# such as `2 <= x.size()[0]`, and the last batch of one row fails it. Its own graph is for one row
+# only and opens nothing. **Predict** the rows 8, 1, 5, 7, and then 1, 2, 3.
+
+
+# %%
+def double(x):
+    return torch.relu(x) * 2
+
+
+# %% tags=["nbval-check-output"]
+for order in ((8, 1, 5, 7), (1, 2, 3)):
+    found = trace_recompiles(double, [(rows(size),) for size in order])
+    print(order, [call.outcome for call in found.calls])
+
+# %% [markdown]
+# The rule: a size that differs from an earlier one is opened, unless it is 0 or 1 itself.
 #
 # So this epoch's end costs two compilations in the middle of training. With `drop_last=True` in
 # the `DataLoader`, or with the last batch padded, it costs none.
@@ -165,12 +182,6 @@ print("with drop_last, compilations:", trace_recompiles(score, even).compiles)
 # `torch.compile(fn, dynamic=...)` takes `None` (the default), `True` or `False`.
 #
 # **Predict.** The sizes 8, 8, 5, 3, 1, 0, 8. How often does each setting compile?
-
-
-# %%
-def double(x):
-    return torch.relu(x) * 2
-
 
 # %%
 sizes = (8, 8, 5, 3, 1, 0, 8)
@@ -221,6 +232,10 @@ def pinned(x):
 [call] = trace_recompiles(pinned, [(first,)]).calls
 print(call.outcome, "|", str(call.error).split("!")[0])
 
+wish = rows(8)
+torch._dynamo.maybe_mark_dynamic(wish, 0)
+print("maybe:", trace_recompiles(pinned, [(wish,)]).calls[0].outcome)
+
 # %% [markdown]
 # Unmarked, it would be compiled for 8 rows without a word. `maybe_mark_dynamic` only asks for an
 # open size, and takes a fixed one. And a mark on a size of 1 does not help: that graph is for 1.
@@ -239,23 +254,39 @@ def shift(x, by):
     return x + by
 
 
+def shift_small(x, by):
+    return x + by if by < 2 else x
+
+
 def repeat(x, times):
     for _ in range(times):
         x = torch.sin(x)
     return x
 
 
+# %%
+def windows(x, size):
+    return x.unfold(0, size, 1)
+
+
 def choose(x, name):
     return torch.relu(x) if name == "relu" else torch.tanh(x)
 
 
+def ignore(x, note):
+    return x + 1
+
+
 # %%
-x = rows(4)
+x = rows(8)
 kinds = {
     "float": (shift, (0.5, 1.5, 2.5, 3.5)),
-    "int": (shift, (3, 4, 5, 6)),
+    "float, if": (shift_small, (0.5, 1.5, 2.5, 3.5)),
+    "int": (shift, (3, 4, 1, 0)),
     "int, loop": (repeat, (2, 3, 4, 5)),
+    "int, window": (windows, (2, 3, 4, 5)),
     "word": (choose, ("relu", "tanh", "gelu", "silu")),
+    "never read": (ignore, ("a", "b", "c", "d")),
 }
 values = {
     kind: trace_recompiles(fn, [(x, value) for value in given])
@@ -268,21 +299,28 @@ print({kind: one.compiles for kind, one in values.items()})
 
 # %% [markdown]
 # **Explain.** A float or an int that is only calculated with is opened at its second value, like a
-# size. An int that says how often a loop goes round cannot be: the loop is unrolled, so each count
-# is another graph. A word is always compared as a whole; `"gelu"` and `"silu"` even give equal
-# graphs, and torch makes both.
+# size; once open, an int may even be 0 or 1. An `if` on it adds a guard: one more graph, for the
+# other side.
+#
+# Some numbers cannot be opened, since the operation must know them as **plain numbers**: how often
+# a loop is unrolled, a window, an axis (`x.softmax(dim)`), a repeat count (`torch.cat([x] * n)`),
+# a probability (`F.dropout(x, p)`, a float!). Each value is a graph. A slice `x[:n]` can be opened.
+#
+# A word is always compared as a whole; `"gelu"` and `"silu"` even give equal graphs, and torch
+# makes both.
 
 # %% [markdown]
 # ### Attributes of a model
 #
-# **Predict.** Two attributes change before each call: `heat`, a float, and then `seen`, an int.
+# **Predict.** Two separate runs of four calls. Before each call, one attribute gets a new value:
+# in the first run `heat`, a float; in the second `seen`, an int.
 
 
 # %%
 class Annealed(nn.Module):
     def __init__(self):
         super().__init__()
-        self.heat, self.seen = 1.5, 0
+        self.heat, self.seen = 1.5, 5
 
     def forward(self, x):
         return x * self.heat + self.seen
@@ -302,45 +340,66 @@ def changing(name, values):
 
 
 # %%
-heat, seen = changing("heat", (1.5, 2.5, 3.5, 4.5)), changing("seen", (0, 1, 2, 3))
+heat, seen = changing("heat", (1.5, 2.5, 3.5, 4.5)), changing("seen", (5, 6, 7, 8))
 outcomes_view({"heat": heat, "seen": seen}, [f"value {place}" for place in range(1, 5)])
-
-# %% tags=["nbval-check-output"]
-opens_ints = torch.__version__.startswith("2.7.")
-print("heat compiles 2 times:", heat.compiles == 2)
-print("seen, as told below:", seen.compiles == (2 if opens_ints else 4))
 
 # %% [markdown]
 # **Explain.** A float attribute is opened like an argument. For an int attribute it depends: torch
 # 2.7 opens it, 2.11 and 2.14 keep it by value. There, a counter in a model compiles at every
 # call. Keep such a count in a buffer (`register_buffer`), which is a tensor, or outside `forward`.
+# A list that grows in `forward` compiles at every call in all three: its length is guarded.
 
 # %% [markdown]
-# ### Grad mode, dtype, layout
+# ### Train or eval, grad mode, dtype, layout
 #
-# **Predict.** The tensor has the same 4 by 4 shape in all six calls. How many graphs?
+# **Predict.** The tensor has the same 4 by 4 shape in all seven calls. How many graphs?
+
+
+# %%
+class Noisy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, x):
+        return self.drop(x) * 2
+
+
+noisy, square = Noisy(), torch.randn(4, 4, device=device)
+
+
+def validating(compiled):
+    noisy.eval()
+    with torch.no_grad():
+        compiled(square)
+    noisy.train()
 
 
 # %%
 def quietly(compiled):
     with torch.no_grad():
-        return compiled(square)
+        compiled(square)
 
 
-# %%
-square = torch.randn(4, 4, device=device)
-calls = [(square,), quietly, (square.t(),), (square.bfloat16(),), (square,), quietly]
-modes = trace_recompiles(double, calls)
+turned, short = square.t(), square.bfloat16()
+calls = [(square,), quietly, validating, (turned,), (short,), (square,), validating]
+modes = trace_recompiles(noisy, calls)
 modes
 
 # %% tags=["nbval-check-output"]
 print("graphs:", modes.compiles)
 print([call.outcome == "reused" for call in modes.calls])
+wide = [(torch.randn(4, size)[:, :4],) for size in (4, 8, 12, 16)]
+print("strides:", [call.outcome for call in trace_recompiles(double, wide).calls])
 
 # %% [markdown]
-# **Explain.** Four: as it is, under `no_grad`, transposed, in bfloat16. A transposed tensor has
-# other *strides*, and a dtype is never opened. Cast once, bring tensors into one layout once,
-# before the compiled part, and call it in each grad mode that you need before you measure.
+# **Explain.** Five: in training, under `no_grad`, in `eval()`, transposed, in bfloat16. **Train and
+# eval** is the commonest recompile in a real loop: each layer that behaves differently has a guard
+# such as `training == True`. It comes once; run both modes before you measure.
+#
+# A transposed tensor has other *strides*. It is shown as promoted, because strides can be opened,
+# too: parts of wider and wider tensors need two graphs. A dtype is never opened. Cast once, and
+# bring tensors into one layout once, before the compiled part.
 
 # %% [markdown]
 # ### A learning rate that recompiles
@@ -370,24 +429,21 @@ def six_steps(rate, dynamic=None):
 
 # %%
 as_float, as_tensor = six_steps(0.1), six_steps(torch.tensor(0.1))
-steps = [f"step {number}" for number in range(1, 7)]
-outcomes_view({"float": as_float, "tensor": as_tensor}, steps)
-
+rates = {"float": as_float, "tensor": as_tensor}
+rates["float, dynamic=False"] = six_steps(0.1, dynamic=False)
+outcomes_view(rates, [f"step {number}" for number in range(1, 7)])
 
 # %% tags=["nbval-check-output"]
-def graphs(report):
-    return sum(call.graphs for call in report.calls)
-
-
-print("graphs with a float:", graphs(as_float), " with a tensor:", graphs(as_tensor))
-fixed = six_steps(0.1, dynamic=False)
-print("float, dynamic=False, as told below:", graphs(fixed) == (2 if opens_ints else 6))
+for name in ("float", "tensor"):
+    print(name, [call.graphs for call in rates[name].calls])
 
 # %% [markdown]
-# **Explain.** In these versions a float costs one more compilation, not one per step: it is opened
-# like any float. Two things bring the old trouble back. With `dynamic=False`, torch 2.11 and 2.14
-# compile at each step (2.7 does not). And a rate that decides something in Python, such as
-# `if rate < 0.01`, adds a guard of its own. A tensor avoids it all: its number is never guarded.
+# **Explain.** We count graphs here, not compilations: `step` is wrapped in small functions of
+# torch, and Dynamo compiles some that hold no operation.
+#
+# A float costs one more graph, not one per step: it is opened like any float. With
+# `dynamic=False` the old trouble is back: 6 graphs in torch 2.11 and 2.14 (2 in torch 2.7). With
+# a tensor there is none in any case: its number is never guarded.
 
 # %% [markdown]
 # ## Bucketing lengths against dynamic shapes
@@ -408,37 +464,21 @@ print("different lengths:", len(set(lengths)), " longest:", max(lengths))
 # with padding. The model must not care about padding: a mask keeps attention and the mean away
 # from it.
 
-
 # %%
-class SentenceScorer(nn.Module):
-    def __init__(self, width=32, heads=4):
-        super().__init__()
-        self.heads, self.words = heads, nn.Embedding(1000, width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, 1)
+import inspect
 
-    def forward(self, tokens):
-        real = tokens != 0
-        x = self.words(tokens)
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=real[:, None, None, :])
-        scores = self.out(x + y.transpose(1, 2).flatten(2)).squeeze(-1)
-        return (scores * real).sum(1) / real.sum(1)
+from helpers import SentenceScorer, sentence_load
 
-
-# %%
-sentences, width = (1, 32) if device == "cpu" else (64, 512)
-scorer = SentenceScorer(width).eval().requires_grad_(False).to(device)
-
-
-def padded(length, size):
-    tokens = torch.zeros(sentences, size, dtype=torch.long, device=device)
-    tokens[:, :length] = torch.arange(1, length + 1, device=device)
-    return (tokens,)
-
+load = sentence_load(device)  # on a card larger, so that the card is what takes time
+scorer = load.scorer()
+print(load.words)
+print(inspect.getsource(SentenceScorer.forward))
 
 # %% tags=["nbval-check-output"]
-short, long = scorer(*padded(20, 20)), scorer(*padded(20, 64))
-print("padding changes the score:", not torch.allclose(short, long, atol=1e-2))
+for masked in (True, False):
+    bare, filled = (scorer(*load.padded(20, size), masked=masked) for size in (20, 64))
+    same = torch.allclose(bare, filled, atol=1e-2)
+    print(f"masked={masked}: padding changes the score: {not same}")
 
 # %% [markdown]
 # `bucket_lengths` rounds up, and a plan knows which share of its tokens is padding:
@@ -453,21 +493,23 @@ for plan in plans:
 
 # %% [markdown]
 # **Predict.** 120 calls with each plan. How often does each compile? Is there one that is best on
-# both counts? (Buckets are compiled with `dynamic=False`: why is that needed?)
+# both counts? Buckets are compiled with `dynamic=False`, and once with the default ("automatic"):
+# what will differ?
 
 # %%
 from helpers import count_plans, progress
 
-with progress("seven plans, 120 calls each", expected_s=12):
-    counted = count_plans(scorer, padded, plans)
+with progress("eight plans, 120 calls each", expected_s=14):
+    counted = count_plans(scorer, load.padded, plans)
 
 # %%
 from helpers import bucketing_view, recorded_times, time_plans
 
 times = recorded_times()
 if device == "cuda":
-    with progress("timing seven plans on this card", expected_s=90):
-        times = time_plans(scorer, padded, plans, rows=sentences)
+    fit = [one.plan for one in counted if not one.eager_calls]
+    with progress("timing the plans on this card", expected_s=60):
+        times = time_plans(scorer, load.padded, fit, rows=load.rows, what=load.words)
 bucketing_view(counted, times)
 
 # %% tags=["nbval-check-output"]
@@ -477,17 +519,20 @@ for one in counted:
 
 # %% [markdown]
 # **Inspect.** To the right is more compiling, upwards more padding. The cross is a plan that gave
-# up: most of its calls ran in plain Python. Padding costs the same at every call, a compilation
-# once.
+# up: most of its calls ran in plain Python. Counts and padding were found here; the times are those
+# of a GPU, with the load that the caption names.
 #
-# **Explain.** Going by these two counts alone, dynamic shapes win: one or two compilations and no
-# padding. Then why do people use buckets? Because of what is not counted here. Code for exact sizes
-# can be faster than code for any size, and CUDA graphs (`mode="reduce-overhead"`) are recorded for
-# one size each: 52 lengths are 52 recordings, six buckets are six. How large the difference is,
-# only the clock on your card tells; where there is one, the table has a column with it.
+# **Decide.** Padding costs at every call, a compilation once. Compare two times: "exact lengths,
+# dynamic=True" has no padding and code for any size; a bucket plan has padding and code for exact
+# sizes. Take buckets only if their time per *real* token is lower, by more than the intervals are
+# wide, for long enough to earn their compilations back.
 #
-# Buckets need `dynamic=False`. With the default, the second bucket would open the size, and you
-# would pay for padding and for open sizes at once.
+# **Explain.** By the two counts alone dynamic shapes win. Two things can speak for buckets: exact
+# code may be faster (the time column says by how much), and CUDA graphs
+# (`mode="reduce-overhead"`) are recorded for one size each: 52 lengths are 52 recordings.
+#
+# Buckets need `dynamic=False`. "powers of two, automatic" opened its size at the second bucket: two
+# compilations, and all the padding with code for any size.
 
 # %% [markdown]
 # ## The limit
@@ -509,11 +554,20 @@ for count in (2, 9, 10):
 # %% [markdown]
 # **Explain.** torch keeps 8 graphs of one function. The ninth is refused; from then on a call that
 # fits one of the eight still runs compiled, and every other runs as plain Python. Nothing fails:
-# the program is slower, and right. All you get is one line in the log, like this:
-#
-# > torch._dynamo hit config.recompile_limit (8) function: 'repeat' last reason: times == 9
-#
-# The cells below make torch hit its limit for real, so they switch that line off.
+# the program is slower, and right. All you get is this, once, in the log:
+
+# %%
+from helpers import reset_compiler
+
+reset_compiler()
+warned = torch.compile(repeat, backend="eager")
+for count in counts:
+    warned(x, count)
+
+# %% [markdown]
+# Five lines: the limit, the function with its place, the guard that failed last, how to see all
+# reasons (`TORCH_LOGS="recompiles"`), and a link. The next cells hit the limit, too; we switch
+# these lines off for them.
 
 # %%
 import logging
@@ -522,7 +576,7 @@ torch._logging.set_logs(dynamo=logging.ERROR)
 
 # %% [markdown]
 # **Predict.** Twelve models of one class, each with another width, each compiled by itself and
-# called once. How many are compiled?
+# called once. How many graphs? And if all have the same width? If one outer model calls them?
 
 
 # %%
@@ -535,30 +589,45 @@ class Head(nn.Module):
         return self.out(x)
 
 
+class Outer(nn.Module):
+    def __init__(self, heads):
+        super().__init__()
+        self.heads = nn.ModuleList(heads)
+
+    def forward(self, x):
+        return [head(x) for head in self.heads]
+
+
 # %% tags=["nbval-check-output"]
-from helpers import reset_compiler
+def graphs_of(models):
+    reset_compiler()
+    made = []
 
-reset_compiler()
-made = []
+    def note(graph_module, inputs):
+        made.append(graph_module)
+        return graph_module.forward
+
+    for model in models:
+        torch.compile(model.to(device), backend=note)(x)
+    return len(made)
 
 
-def note(graph_module, inputs):
-    made.append(graph_module)
-    return graph_module.forward
-
-
-for width in range(2, 14):
-    torch.compile(Head(width).to(device), backend=note)(x)
-print("12 models, graphs:", len(made))
+print("12 widths:    ", graphs_of([Head(width) for width in range(2, 14)]))
+print("one width:    ", graphs_of([Head(4) for _ in range(12)]))
+print("an outer model:", graphs_of([Outer(Head(width) for width in range(2, 14))]))
 
 # %% [markdown]
-# **Explain.** Graphs belong to the code of `forward`, which all twelve share. So the limit is
-# shared, too: four of these models never run compiled.
+# **Explain.** Two reasons together. Graphs belong to the code of `forward`, which all twelve share,
+# so the limit is shared. And a **parameter's size** is guarded and never opened, so each width
+# needs its own graph: four of the models never run compiled. Models of one width share a graph.
+# The repair is to compile the outer model: its one graph has all twelve heads inside.
 
 # %% [markdown]
 # ### Make torch say so
 #
-# In production nobody reads warnings. Two settings turn silence into an error.
+# In production nobody reads warnings. Two settings turn silence into an error. For a whole program,
+# write `torch._dynamo.config.fail_on_recompile_limit_hit = True` once, at its start; here it is set
+# for a few lines.
 
 # %% tags=["nbval-check-output"]
 reset_compiler()
@@ -575,6 +644,8 @@ except Exception as error:
 # Once all cases that you expect have been called, allow no further compilation at all:
 
 # %% tags=["nbval-check-output"]
+from helpers import compilation_count
+
 reset_compiler()
 served = torch.compile(double, backend="eager")
 served(rows(8)), served(rows(5))  # warmed up: any number of rows from 2 on
@@ -584,11 +655,14 @@ with torch.compiler.set_stance("fail_on_recompile"):
         served(rows(1))
     except RuntimeError as error:
         print("1 row:", str(error).split(". ")[0])
+before = compilation_count()
+with torch.compiler.set_stance("eager_on_recompile"):
+    print(f"{len(served(rows(1)))} row, compilations: {compilation_count() - before}")
 
 # %% [markdown]
-# **Explain.** Use the first in tests and in training, the second in a server after its warm-up.
-# A third stance, `"eager_on_recompile"`, runs what is new in plain Python, at once. On your own
-# machine, `TORCH_LOGS="recompiles"` prints each recompile with its guards.
+# **Explain.** Use the first in tests and in training, `"fail_on_recompile"` in a server after its
+# warm-up, and `"eager_on_recompile"` where a slow answer is better than none: it ran in plain
+# Python.
 
 # %%
 torch._logging.set_logs()  # warnings are back
@@ -607,11 +681,27 @@ queue_view(1, device=device)
 # %% [markdown]
 # Now with marks. Choose a prediction, press **Run this call**. The call is really made, and the
 # counters decide. In later rounds the difference is in what a call does not show. In the last
-# entry of *Round*, **Your own queue**, you write the function and add the calls. Try there:
+# entry of *Round*, **Your own queue**, you write the function and add the calls. Try there, and
+# look here afterwards:
 #
-# - sizes 1, 2, 3 in this order: is the first one wasted?
-# - an open size, and then `scale=1.0`: does any number mean any number?
-# - a function that fills the limit with as few calls as possible
+# <details><summary>Sizes 1, 2, 3 in this order: is the first one wasted? And 2, 1, 3?</summary>
+#
+# 1, 2, 3: compiled, promoted, reused. The first graph serves one row only. 2, 1, 3: compiled,
+# recompiled, promoted: the 1 opened nothing, so opening comes a call later.
+# </details>
+#
+# <details><summary><code>scale</code> 2.0, 3.0, and then 1.0, 0.0 and the int 1: does an open
+# number mean any number?</summary>
+#
+# Any float: 1.0 and 0.0 reuse the graph (only <code>nan</code> would not). The int 1 is of another
+# type: recompiled.
+# </details>
+#
+# <details><summary>How many calls does it take to reach the limit?</summary>
+#
+# Nine. For example <code>kind</code> a, b, c and so on: eight words are eight graphs, the ninth
+# runs eager.
+# </details>
 
 # %% tags=["widget"]
 from helpers import recompile_game
@@ -621,7 +711,7 @@ recompile_game(device=device)
 # %% [markdown]
 # ## Check yourself
 #
-# **Predict.** A function that you have not seen. Say for each of the seven calls: compiled, reused,
+# **Predict.** A function that you have not seen. Say for each of the eight calls: compiled, reused,
 # promoted, recompiled or eager?
 
 
@@ -634,7 +724,7 @@ def window(x, size=2, kind="mean"):
 # %%
 calls = [
     (rows(8),), (rows(8) + 1,), (rows(6),), (rows(7), 2),
-    (rows(7), 2, "max"), (rows(1), 1), (rows(9), 2, "max"),
+    (rows(7), 2, "max"), (rows(9), 3, "max"), (rows(9), 4, "max"), (rows(5), 2, "max"),
 ]  # fmt: skip
 
 # %% tags=["nbval-check-output"]
@@ -646,8 +736,9 @@ answers
 
 # %% [markdown]
 # **Explain.** Counted from 0: call 2 opens the rows. Call 3 gives the default of `size` by hand:
-# the same value, so all guards hold. Call 4 has another word. In call 5 two things fail: one row is
-# special, and `size` has a second value, so it is opened. Call 6 fits what call 4 left behind.
+# the same value, so all guards hold. Call 4 has another word. Calls 5 and 6 change `size`: an int,
+# but a window, which `unfold` needs as a plain number. So nothing is opened, and a third `size` is
+# a third graph. Call 7 fits what call 4 left behind.
 
 # %% [markdown]
 # <details><summary>1. A colleague sets <code>dynamic=True</code>, and the first batch of one row
@@ -682,11 +773,14 @@ answers
 # ## Recap
 #
 # - A failed guard names the argument: its size, its type, its value, or the mode around the call.
-# - A second size is opened (promoted); 0 and 1 stay special. `dynamic=True` opens all sizes at
-#   once, `False` none.
-# - A number that is only calculated with costs one more compilation. Loop counts, words, and in
-#   torch 2.11 and 2.14 int attributes cost one per value. A tensor's numbers cost none.
-# - Dynamic shapes: few compilations, no padding. Buckets: exact code, for padding.
+# - A second size is opened (promoted), unless it is 0 or 1: these have graphs of their own.
+#   `dynamic=True` opens all sizes at once, `False` none.
+# - A number that is only calculated with costs one more compilation. Words, numbers that an
+#   operation must know (a loop count, a window, an axis, a probability), and in torch 2.11 and 2.14
+#   int attributes cost one per value. A tensor's numbers cost none, what is never read neither.
+# - Train and eval, grad modes, dtypes: one graph each.
+# - Dynamic shapes: one or two compilations, no padding. Buckets: one compilation each, and padding.
+#   Whether exact code makes up for it, only times on your card can say.
 # - After 8 graphs of one function, what is new runs eager. `fail_on_recompile_limit_hit` and
 #   `set_stance("fail_on_recompile")` say so.
 
@@ -695,7 +789,8 @@ answers
 #
 # - Run the real sequence of calls of your program through `trace_recompiles` once: a whole epoch's
 #   shapes, both modes, each kind of request.
-# - Warm up with two sizes that are not 0 or 1, and with 1 if it can come.
+# - Warm up with two sizes that are not 0 or 1, and with 1 if it can come, in train and in eval.
+# - `TORCH_LOGS="recompiles"` prints each recompile of a running program with its guards.
 # - Repair the guard, not the limit: raising `torch._dynamo.config.recompile_limit` only buys more
 #   compilations. It is right where you know how many graphs you need, such as ten buckets.
 # - torch 2.14 also takes the limit of one function as `torch.compile(fn, recompile_limit=...)`.

@@ -39,6 +39,33 @@ def panel_of(page: Any) -> Any:
     return page.locator(".jp-OutputArea-output:has(textarea)")
 
 
+def registry_of(page: Any) -> Any:
+    """Returns the output with torch's list of graph breaks, in sight."""
+    panel = page.locator(".jp-OutputArea-output:has(.tcs-results)")
+    panel.scroll_into_view_if_needed()
+    return panel
+
+
+def search_for(page: Any, text: str, only: bool = False) -> list[str]:
+    """Types into the search box of torch's list, key by key; returns the titles that come.
+
+    Waits until they are there: without that, a test would read the list for fewer letters.
+    """
+    from playwright.sync_api import expect
+
+    from helpers import registry_view
+
+    page.get_by_label("Search", exact=True).focus()
+    page.keyboard.press("Control+A")
+    page.keyboard.type(text)
+    titles = [f"{one.gb_id} {one.title}".strip() for one in registry_view(text, only).shown()]
+    panel = registry_of(page)
+    expect(panel.locator("option")).to_have_count(len(titles), timeout=WAIT_MS)
+    first = titles[0] if titles else "Nothing to show."
+    expect(panel.locator(".tcs-chosen")).to_contain_text(first, timeout=WAIT_MS)
+    return titles
+
+
 def shown(page: Any, text: str) -> None:
     """Insists that the panel, and not only the static view above it, comes to show a text."""
     from playwright.sync_api import expect
@@ -141,6 +168,44 @@ def test_what_is_wrong_is_said_in_the_pane(lesson: Any, text: str, message: str)
     shown(lesson.page, "Not captured.")
 
 
+def test_torchs_list_is_searched_by_typing_and_nothing_moves(lesson: Any) -> None:
+    from playwright.sync_api import expect
+
+    page = lesson.page
+    panel, places, found = registry_of(page), [], []
+    for text in ("item", "GB0059", "zzqq"):
+        found.append(search_for(page, text))
+        places.append(panel.bounding_box())
+    assert "item" in found[0][0] and found[2] == []
+    expect(panel.get_by_role("status")).to_have_text(
+        "Nothing found: try fewer words, or other ones."
+    )
+    assert places == places[:1] * 3
+
+
+def test_a_kind_is_chosen_by_keyboard_and_shows_torchs_words_and_our_repair(lesson: Any) -> None:
+    from playwright.sync_api import expect
+
+    page = lesson.page
+    panel, cells = registry_of(page), page.locator(".jp-Cell").count()
+    search_for(page, "tensor")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")  # only those with our repairs
+    titles = search_for(page, "tensor", only=True)
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.tagName") == "SELECT"
+    page.keyboard.press("ArrowDown")
+    chosen = panel.locator(".tcs-chosen")
+    expect(chosen.locator(".tcs-heading")).to_have_text(titles[1], timeout=WAIT_MS)
+    expect(chosen).to_contain_text("Repair:")
+    expect(chosen.locator("details[open]")).to_contain_text("Repaired:")
+    for key in ("x", "d", "d", "b"):  # to JupyterLab: cut, delete, a new cell
+        page.keyboard.press(key)
+    assert page.locator(".jp-Cell").count() == cells
+    assert page.evaluate("document.activeElement.tagName") == "SELECT"
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_no_serious_accessibility_fault_in_the_outputs(lesson: Any, dark: bool) -> None:
     page = lesson.page
@@ -149,6 +214,12 @@ def test_no_serious_accessibility_fault_in_the_outputs(lesson: Any, dark: bool) 
     shown(page, "2 graph breaks, 3 graphs")
     panel_of(page).scroll_into_view_if_needed()
     lesson.picture(f"breaks_{'dark' if dark else 'light'}_panel")
+    page.get_by_label("only those with our repairs").check()
+    search_for(page, "item", only=True)
+    registry_of(page).locator("details").evaluate_all(
+        "all => all.forEach(one => { one.open = true })"
+    )
+    lesson.picture(f"registry_{'dark' if dark else 'light'}")
     lesson.assert_accessible()
 
 
@@ -157,10 +228,16 @@ def test_nothing_is_cut_off_at_a_large_zoom(lesson: Any) -> None:
     with lesson.at_200_percent():
         page.get_by_label("batch", exact=True).scroll_into_view_if_needed()
         lesson.picture("breaks_200_percent")
+        registry = registry_of(page)
+        inside = registry.bounding_box()["x"] + registry.bounding_box()["width"]
+        parts = [registry.locator(one) for one in ("input[type=text]", "select", ".tcs-chosen")]
+        ends = [one.bounding_box()["x"] + one.bounding_box()["width"] for one in parts]
+        lesson.picture("registry_200_percent")
         wide = lesson.cut_off()
         panel = panel_of(page)
         edge = panel.bounding_box()["x"] + panel.bounding_box()["width"]
         boxes = [one.bounding_box() for one in panel.locator("p").all() if one.is_visible()]
         beyond = [box for box in boxes if box["x"] + box["width"] > edge + 1]
     assert wide == [], "these outputs are cut off"
+    assert max(ends) <= inside + 1, "the list of torch's breaks runs past the edge"
     assert boxes and beyond == [], "these words run past the edge"

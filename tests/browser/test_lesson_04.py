@@ -104,7 +104,7 @@ def test_a_learner_builds_a_queue(lesson: Any) -> None:
     shown(page, "Added call 2: x: (3, 8) float32, transposed")
     play(page, 1, "compiled", "✓ right.")
     play(page, 2, "reused", "✗ wrong. You said reused; it was")
-    shown(page, "Grad mode")
+    shown(page, "another setting of grad mode")
     panel.scroll_into_view_if_needed()
     lesson.picture("game_own_light")
     text = panel.get_by_label("scale", exact=True)

@@ -427,6 +427,49 @@ def fn(x):
     s = D.to_integral_value()
     return y.cos(), s is None
 """,
+    "element-at-tensor": """
+def fn(x):
+    order = x.argsort()
+    last, rest = order[0], order[1:]
+    return (x[last] - x[order[1:]]).abs() + rest
+""",
+    "assert-function": """
+from torch import _assert
+def fn(x):
+    y = x.exp()
+    _assert((y > 0).all(), "not positive")
+    return y.log()
+""",
+    "custom-op-without-fake": """
+LIBRARY = torch.library.Library("other_no_fake", "FRAGMENT")
+if not hasattr(torch.ops.other_no_fake, "summed"):
+    LIBRARY.define("summed(Tensor x, Tensor y) -> Tensor")
+    LIBRARY.impl("summed", lambda x, y: x + y, "CPU")
+class M(torch.nn.Module):
+    def forward(self, x):
+        return torch.ops.other_no_fake.summed(x * 2, x).relu()
+fn = M()
+""",
+    "scripted-module": """
+layer = torch.jit.trace(torch.nn.ReLU(), torch.ones(3))
+class M(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = layer
+    def forward(self, x):
+        y = self.layer(x * 2)
+        return y + 1
+fn = M()
+""",
+    "regular-expression": """
+import re
+def fn(x):
+    y = x + 1
+    return y * len(re.sub("[bc]+(d|e)", "f", "abbbd"))
+def inputs():
+    re.purge()
+    return (torch.ones(3),)
+""",
     "attribute-a-tensor-lacks": """
 def fn(x):
     y = x.sin()

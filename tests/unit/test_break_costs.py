@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,10 +61,44 @@ def test_a_break_costs_a_launch_and_the_way_through_memory(costs, inputs) -> Non
 def test_both_forms_are_timed_on_this_machine_and_say_so(costs) -> None:
     assert [one.label for one in costs.timings] == list(break_costs.NAMES)
     assert all(one.wall_ms > 0 for one in costs.timings)
-    assert "Measured here:" in costs.text and "live:" in costs.text
+    assert "Measured here" in costs.text and "live:" in costs.text
     kept = costs.to_record()
-    assert set(kept) == set(break_costs.NAMES)
+    assert set(kept) == {*break_costs.NAMES, "inputs"}
+    assert kept["inputs"] == "2 x float32 [64, 128]" and costs.text.count(kept["inputs"]) >= 2
     assert len(kept["with breaks"]["samples_ms"]) == 5
+
+
+@pytest.mark.usefixtures("no_recording")
+def test_on_a_cpu_it_says_what_times_cannot_show_and_judges_nothing_that_was_disturbed(
+    costs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "nothing of what launches and bytes cost a GPU" in costs.text
+    pair = [replace(one, disturbed=True, samples=(1.0, 1.1, 1.2)) for one in costs.timings]
+    said = break_costs._verdict(pair, "inductor")
+    assert said == "Measured here, but not judged: other programs used the machine meanwhile."
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (lambda a, b: gate_whole(a, b) * 1.1, "they differ"),
+        (lambda a, b: gate_whole(a, b)[:1], "they differ"),
+        (lambda a, b: (gate_whole(a, b), a), "1 and 2 tensors"),
+        (lambda a, b: gate_whole(a, b) > 0, "they differ"),
+    ],
+    ids=["values", "shape", "number", "dtype"],
+)
+def test_two_forms_with_different_results_are_refused(inputs, other, words) -> None:
+    with pytest.raises(ValueError, match=f"two forms of one computation.*{words}"):
+        break_cost(gate, other, *inputs)
+
+
+def test_rounding_random_numbers_and_writing_in_place_are_no_difference(inputs) -> None:
+    before = inputs[0].clone()
+    break_costs._check_same(gate, lambda a, b: gate_whole(a.double(), b.double()).float(), inputs)
+    break_costs._check_same(*2 * (lambda a, b: F.dropout(a, 0.5),), inputs)
+    break_costs._check_same(lambda a, b: a.add_(1), lambda a, b: a + 1, inputs)
+    assert torch.equal(inputs[0], before)
 
 
 def test_the_same_form_twice_has_nothing_to_pay(inputs, monkeypatch: pytest.MonkeyPatch) -> None:

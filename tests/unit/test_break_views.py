@@ -9,9 +9,10 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
+from helpers.break_reports import GraphBreak, GraphBreaks
 from helpers.break_strip import EFFECTS, Piece, strip_pieces, strip_sentence, strip_svg
-from helpers.break_views import breaks_html, breaks_text, card_html, place_text
-from helpers.graph_breaks import GraphBreak, GraphBreaks, explain_graph_breaks
+from helpers.break_views import breaks_html, breaks_text, card_html, inline_html, place_text
+from helpers.graph_breaks import explain_graph_breaks
 from helpers.origin import Origin
 
 ONE = GraphBreak(
@@ -51,10 +52,11 @@ def test_a_real_break_is_shown_with_its_line_marked() -> None:
     seen = explain_graph_breaks(branch, torch.ones(3))
     html, text = breaks_html(seen), breaks_text(seen)
     line = branch.__code__.co_firstlineno + 2
-    assert f"line {line} of test_break_views.py, in branch" in html
+    assert f"<p>line {line} of test_break_views.py, in branch</p>" in html
     assert re.search(rf"tcs-break-line\">▶ *{line} \| +if y.sum\(\) &gt; 0:", html)
     assert f"{line - 1} |" in html and f"{line + 1} |" in html
-    assert f"1. line {line} of test_break_views.py, in branch (split in two): if y.sum" in text
+    assert f"   line {line} of test_break_views.py, in branch: if y.sum() > 0:" in text
+    assert f"1. {seen[0].title} (split in two)" in text
     assert seen._repr_html_() == html
 
 
@@ -69,7 +71,7 @@ def test_a_split_has_numbered_graphs_on_both_sides() -> None:
 def test_stretches_are_not_numbered_where_callers_were_cut_too() -> None:
     seen = found(replace(ONE, count=3), graphs=5)
     titles = [one.title for one in strip_pieces(seen)]
-    assert titles == ["compiled", "✂ line 4", "compiled"]
+    assert titles == ["compiled", "✂ line 4 (3×)", "compiled"]
     assert "5 graphs" in strip_sentence(seen) and "cuts every function" in strip_sentence(seen)
 
 
@@ -85,6 +87,40 @@ def test_a_skipped_function_has_no_graph_before_it() -> None:
     assert pieces[-1].detail == "all of block"
 
 
+def test_the_function_that_pays_is_named_and_its_caller_goes_on() -> None:
+    path = (("forward", "block", "log"),)
+    one = replace(ONE, call_paths=path, function="block", effect="frame_skipped")
+    pieces = strip_pieces(found(one, graphs=2))
+    assert kinds(pieces) == ["graph", "cut", "python", "graph"]
+    assert pieces[2].detail == "all of block"
+    whole = replace(ONE, lineno=9, function="forward", effect="frame_skipped")
+    assert kinds(strip_pieces(found(one, whole, graphs=0))) == ["cut", "python"] * 2
+    assert kinds(strip_pieces(found(replace(one, function="forward"), graphs=2))) == [
+        "cut", "python"]  # fmt: skip
+
+
+def test_no_piece_is_called_compiled_where_there_is_no_graph() -> None:
+    assert kinds(strip_pieces(found(ONE, graphs=0))) == ["cut"]
+    seen = found(ONE, replace(ONE, lineno=5), graphs=2)
+    assert "1 of the 3 stretches computes nothing with tensors, and so has no" in strip_sentence(
+        seen
+    )
+
+
+def test_the_strip_ends_where_the_compiled_run_stopped() -> None:
+    pieces = strip_pieces(found(ONE, graphs=1, error=AttributeError("no label")))
+    assert kinds(pieces) == ["graph", "cut", "python"]
+    assert (pieces[-1].title, pieces[-1].detail) == ("stops here", "AttributeError")
+
+
+def test_lines_are_listed_by_effect_and_with_their_file_where_there_are_several() -> None:
+    three = [replace(ONE, lineno=n) for n in (4, 6, 9)]
+    last = replace(ONE, filename="other.py", effect="frame_skipped")
+    assert "lines 4, 6 and 9 (split in two)." in strip_sentence(found(*three, graphs=4))
+    sentence = strip_sentence(found(*three, last, graphs=4))
+    assert "lines 4, 6 and 9 of model.py (split in two), line 4 of other.py (whole" in sentence
+
+
 def test_no_break_is_one_piece() -> None:
     assert kinds(strip_pieces(found(graphs=1))) == ["graph"]
     assert kinds(strip_pieces(found(graphs=0))) == ["python"]
@@ -94,18 +130,21 @@ def test_no_break_is_one_piece() -> None:
 @pytest.mark.parametrize("effect", EFFECTS)
 def test_every_effect_is_said_in_words(effect: str) -> None:
     card = card_html(replace(ONE, effect=effect), 1)
-    _, words, costs = EFFECTS[effect]
-    assert f"{words}</span>" in card and costs in card
+    _, words, more = EFFECTS[effect]
+    assert f"{words}</span>" in card and more in card
+    named = replace(ONE, effect=effect, function="`block`").effect_words
+    assert inline_html(named) in card and "<code>block</code>" in card
 
 
 def test_a_card_has_reason_repair_change_paths_and_torchs_own_words() -> None:
     card = card_html(ONE, 2)
     for part in (
-        "2. line 4 of model.py, in block",
-        "A branch on a tensor&#x27;s value. The value is known only",
+        "<b>2. A branch on a tensor&#x27;s value</b>",
+        "<p>line 4 of model.py, in block</p>",
+        "<b>Why:</b> The value is known only",
+        "torch calls it: Data-dependent branching (GB0170)",
         "Use torch.where.",
         "forward → block",
-        "GB0170",
         "Explanation: whole text",
     ):
         assert part in card
@@ -136,6 +175,30 @@ def test_a_break_in_torchs_code_names_the_line_that_leads_there() -> None:
     assert "torch&#x27;s own code" in card and "line 9 of own.py" in card
     assert "y = F.interesting(x)" in card
     assert "own.py" not in card_html(replace(ONE, entry=entry), 1)
+
+
+def test_files_of_a_notebook_are_named_as_the_cell_and_folders_are_left_out() -> None:
+    file = "/tmp/ipykernel_7/3132012392.py"
+    fix = "your code leads to it at 3132012392.py, line 6: opt.step()."
+    one = replace(ONE, filename="/env/torch/optim/sgd.py", in_framework=True, fix=fix)
+    card = card_html(replace(one, entry=(file, 6, "opt.step()")), 1)
+    assert "leads to it at the cell, line 6" in card
+    assert "3132012392" not in card and "/env" not in card
+    notes = replace(found(ONE), notes=("It stands in /env/torch/functional.py.",))
+    for shown in (breaks_html(notes), breaks_text(notes)):
+        assert "It stands in functional.py." in shown and "/env" not in shown
+
+
+def test_what_an_earlier_card_has_explained_is_folded() -> None:
+    again = replace(ONE, lineno=9)
+    page = breaks_html(found(ONE, replace(ONE, lineno=6, fix="Another."), again, graphs=4))
+    assert page.count("Why, and the repair: as in 1 above") == 1
+    assert page.count("Use torch.where.") == 2  # the words are there, behind the title
+
+
+def test_a_break_that_is_met_more_than_once_says_so() -> None:
+    assert "in block; Dynamo met it 3 times</p>" in card_html(replace(ONE, count=3), 1)
+    assert "Dynamo met it" not in card_html(ONE, 1)
 
 
 def test_a_change_of_behaviour_is_loud() -> None:

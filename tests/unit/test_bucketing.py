@@ -18,6 +18,7 @@ from helpers.bucketing import (
 )
 from helpers.bucketing_times import PlanTime, PlanTimes, keep, recorded_times, time_plans
 from helpers.origin import Origin
+from helpers.sentences import SentenceLoad, sentence_load
 
 
 def test_each_length_goes_into_the_smallest_bucket_that_holds_it():
@@ -109,6 +110,8 @@ def test_compilations_are_those_that_really_took_place(counted):
         one = counted[name]
         assert (one.compiles, one.eager_calls) == (len(one.plan.sizes), 0), name
     assert counted["powers of two"].recompiles == 3
+    assert counted["powers of two, automatic"].compiles == 2
+    assert counted["powers of two, automatic"].plan.waste == counted["powers of two"].plan.waste
 
 
 def test_an_error_of_the_function_reaches_the_caller():
@@ -151,7 +154,7 @@ def test_times_stand_in_the_table_with_their_origin(counted):
     assert "those of 3 calls" in view.html
 
 
-def test_times_are_measured_per_real_token_and_a_hit_limit_gets_none():
+def test_times_are_measured_per_real_token_and_a_hit_limit_gets_none(capfd):
     plans = usual_plans((*range(10, 20), 40))
     chosen = [plans[0], plans[-1]]
     found = time_plans(total, padded, chosen, rows=1, repeats=5, backend="eager")
@@ -160,6 +163,31 @@ def test_times_are_measured_per_real_token_and_a_hit_limit_gets_none():
     assert found.times[chosen[0].name].words == "not measured"
     one = found.times[chosen[1].name]
     assert 0 < one.interval_us[0] <= one.token_us <= one.interval_us[1]
+    assert "hit config" not in capfd.readouterr().err
+
+
+def test_a_plan_past_the_limit_is_said_to_have_no_time(counted):
+    times = PlanTimes({}, Origin("recorded", "Some Card", "2.11.0", "2026-01-01"))
+    html = bucketing_view(list(counted.values()), times).html
+    assert html.count("none: it hits the limit") == 1
+    assert html.count("not recorded") == len(counted) - 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_padding_changes_no_score_as_long_as_it_is_masked(dtype):
+    torch.manual_seed(0)
+    load = SentenceLoad(2, 64, 4, dtype, "cpu")
+    scorer = load.scorer()
+    bare, filled = load.padded(20, 20), load.padded(20, 64)
+    assert torch.allclose(scorer(*bare), scorer(*filled), atol=1e-2)
+    assert not torch.allclose(scorer(*bare, masked=False), scorer(*filled, masked=False), atol=1e-2)
+
+
+def test_a_card_gets_a_load_that_keeps_it_busy():
+    small, large = sentence_load("cpu"), sentence_load("cuda")
+    assert small.words == "1 sentence a call, width 32, float32"
+    assert large.words == "1024 sentences a call, width 1024, bfloat16"
+    assert small.padded(2, 3)[0].tolist() == [[1, 2, 0]]
 
 
 def test_a_recording_gives_back_what_was_kept(tmp_path, monkeypatch):

@@ -382,6 +382,88 @@ def test_torchs_own_modules_are_never_tried_again_and_take_their_parts_with_them
     assert explain_graph_breaks(row, x).graphs == 0
 
 
+def test_a_rest_without_a_tensor_in_hand_stays_eager():
+    def bound_method(x, n):
+        return x.mul(n.item()).sin() * 2
+
+    def only_returns(x):
+        return x.sum().item()
+
+    found = explain_graph_breaks(bound_method, torch.ones(3), torch.tensor(2.0))
+    assert [one.effect for one in found] == ["rest_eager"]
+    assert any("not searched" in note for note in found.notes)
+    assert [one.effect for one in explain_graph_breaks(only_returns, torch.ones(3))] == ["split"]
+
+
+def test_after_a_break_the_rest_is_eager_and_what_came_before_is_compiled():
+    def then_a_loop(x):
+        y = x * 2
+        count = int(y.max())
+        for _ in range(2):
+            y = y + count
+            print("", end="")
+        return y
+
+    found = explain_graph_breaks(then_a_loop, torch.ones(3))
+    assert [one.effect for one in found] == ["split", "rest_eager"]
+    assert found[1].stands_in == "loop"
+    assert found.graphs == 1
+
+
+def test_what_a_broken_call_runs_in_eager_as_a_whole_is_named():
+    def block(x):
+        x = x.sin()
+        print("", end="")
+        return x.relu()
+
+    def saves_memory(x):
+        return torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False).cos()
+
+    [found] = explain_graph_breaks(saves_memory, torch.ones(3))
+    assert (found.effect, found.function) == ("frame_skipped", "block")
+
+
+def test_two_causes_on_one_line_are_one_break_with_both_repairs():
+    def logs_a_number(x):
+        y = x.sin()
+        log.info("%.3f", y.norm().item())
+        return y.cos()
+
+    [found] = explain_graph_breaks(logs_a_number, torch.ones(3))
+    assert found.cause == "logger"
+    assert "item" in found.title and "logger" in found.title
+    assert "capture_scalar_outputs" in found.fix and "Log outside" in found.fix
+
+
+def test_text_that_is_made_late_counts_where_it_is_written():
+    def words(x):
+        y = x.sin()
+        text = f"{y.mean():.3f}"  # written here
+        return y, len(text)
+
+    the_break(words, torch.ones(3), marker="written here")
+
+
+def test_transforms_of_torch_func_break_once():
+    def inner(row):
+        print("", end="")  # in vmap
+        return row * 2
+
+    the_break(lambda x: torch.func.vmap(inner)(x), torch.ones(2, 3), marker="in vmap")
+
+
+@pytest.mark.skipif(
+    not hasattr(torch._dynamo, "error_on_graph_break"), reason="torch before 2.9 does not enter it"
+)
+def test_a_generator_expression_shows_what_broke_inside():
+    def all_positive(rows):
+        return all(row.sum() > 0 for row in rows)
+
+    [found] = explain_graph_breaks(all_positive, torch.ones(2, 3))
+    assert found.cause == "branch-on-tensor"
+    assert found.effect == "frame_skipped"
+
+
 def test_why_nothing_was_captured():
     def rows(x):
         yield x.sin()
@@ -403,7 +485,7 @@ def test_registry_ids_where_torch_has_a_registry():
 
 
 def test_torchs_own_words_serve_where_no_cause_is_known(monkeypatch):
-    monkeypatch.setattr("helpers.graph_breaks.find_cause", lambda *texts: None)
+    monkeypatch.setattr("helpers.break_reading.find_cause", lambda *texts: None)
     found = the_break(early_exit, torch.rand(4), marker="early exit")
     assert found.cause == ""
     assert found.title == found.reason

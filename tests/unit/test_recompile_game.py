@@ -209,8 +209,30 @@ def test_an_error_of_the_function_is_said_and_the_queue_stays(own):
     own.own.editor.value = "def f(x):\n    return x + nothing\n"
     own.own.add.click()
     said = say(own, "compiled")
-    assert "it stopped with an error. line 2: NameError" in said and "0 of 0 right" in said
+    assert "it stopped with an error. line 2: NameError" in said
+    assert "no prediction marked yet" in said and "0 of 0" not in said
     assert len(own.queue.cards) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "@torch.no_grad()\ndef f(x):\n    return torch.sin(x)\n",
+        "W = 2.0\ndef g(x):\n    return x * W\n@torch.no_grad()\ndef f(x):\n    return g(x)\n",
+        "class M(nn.Module):\n    @torch.no_grad()\n"
+        "    def forward(self, x):\n        return x + 1\n",
+    ],
+)
+def test_a_function_under_a_decorator_is_compiled_like_any_other(source):
+    queue = CallQueue("t", source, tuple(CallCard((n, 3)) for n in (8, 5, 4)))
+    assert outcomes(queue) == ["compiled", "promoted", "reused"]
+
+
+def test_a_function_keeps_its_name_as_it_is_written(own):
+    refine = next(queue for queue in ROUNDS if "def refine" in queue.source)
+    reasons = [mark.why for mark in mark_predictions(refine, [""] * len(refine.cards))]
+    assert any("refine is at its recompile limit" in reason for reason in reasons)
+    assert not any("Refine" in reason for reason in reasons)
 
 
 def test_a_scale_that_is_no_number_is_refused(own):

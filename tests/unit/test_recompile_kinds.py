@@ -259,7 +259,7 @@ def test_sizes_that_must_stay_fixed_go_on_compiling():
 
 def test_requires_grad_is_told_with_what_came():
     report = trace_recompiles(add, [(ones(3),), (ones(3, requires_grad=True),)])
-    assert report.recompiles[0].reason.startswith("x had requires_grad False; now True")
+    assert report.recompiles[0].reason.startswith("x required no gradient; now it does.")
 
 
 def test_a_variable_that_a_function_holds_has_its_own_name():
