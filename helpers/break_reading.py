@@ -12,6 +12,7 @@ from helpers.break_causes import find_cause
 from helpers.break_events import EFFECTS, TORCH_FOLDER, BreakEvent, BreakNotes, Place
 from helpers.break_reports import GraphBreak
 from helpers.class_names import with_class
+from helpers.words import file_name
 
 _REGISTRY_ID = re.compile(r"/gb(\d+)\.html")
 _PART = re.compile(r"^\s*(Explanation|Hint|Developer debug context):\s*(.*)$")
@@ -153,7 +154,7 @@ def _text(place: Place) -> str:
 
 
 def _framework_fix(fix: str, entry: Place) -> str:
-    where = f"{os.path.basename(entry.filename)}, line {entry.lineno}: {_text(entry)}"
+    where = f"{file_name(entry.filename)}, line {entry.lineno}: {_text(entry)}"
     if entry.filename.startswith(TORCH_FOLDER):
         return f"The line is torch's own and cannot be mended in your code. {fix}"
     return f"The line is torch's own; your code leads to it at {where}. {fix}"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from helpers.origin import Origin
-from helpers.words import counted
+from helpers.words import counted, file_name
 
 _STANDS_IN = {
     "loop": ": the break stands in a loop, and Dynamo cannot go on in the middle of one",
@@ -57,7 +56,7 @@ class GraphBreak:
     message: str = field(default="", repr=False)
 
     def __str__(self) -> str:
-        where = f"{os.path.basename(self.filename)}:{self.lineno}"
+        where = f"{file_name(self.filename)}:{self.lineno}"
         return (
             f"{where}: {self.source_line}\n    {self.title}. {self.explanation}\n"
             f"    {self.effect_words}\n    {self.fix}"

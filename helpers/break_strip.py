@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from helpers.words import file_name
+
 if TYPE_CHECKING:  # graph_breaks shows itself through break_views, and so through this module
     from helpers.break_reports import GraphBreak, GraphBreaks
 
@@ -145,9 +147,7 @@ def strip_sentence(found: GraphBreaks) -> str:
 
 def file_words(filename: str) -> str:
     """Returns what a person calls a file: "model.py", "the cell", "your text"."""
-    from helpers.dynamo import short_name
-
-    name = short_name(filename)
+    name = file_name(filename)
     if name == "cell":
         return "the cell"
     return "your text" if name == "<your_function>" else name.strip("<>")

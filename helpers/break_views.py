@@ -21,6 +21,7 @@ from helpers.break_strip import (
 )
 from helpers.display import art_html, code_html, details_html, notice_html, wrap
 from helpers.generated_views import unstyled
+from helpers.words import file_name
 
 if TYPE_CHECKING:  # graph_breaks shows itself through this module
     from helpers.break_reports import GraphBreak, GraphBreaks
@@ -68,9 +69,7 @@ def breaks_html(found: GraphBreaks) -> str:
 
 def without_folders(text: str) -> str:
     """Returns torch's words with files by name alone: the folders say nothing to a reader."""
-    from helpers.dynamo import short_name
-
-    return _PATH.sub(lambda match: short_name(match[0]), text)
+    return _PATH.sub(lambda match: file_name(match[0]), text)
 
 
 def behaviour_text(error: Exception) -> str:

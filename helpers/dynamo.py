@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import os
 import re
 import types
 from collections.abc import Callable, Mapping
@@ -24,7 +23,7 @@ from helpers.guards import Guard, read_guards
 from helpers.isolation import Inspection
 from helpers.origin import Origin
 from helpers.tracing import NOTHING, device_of, traced_call
-from helpers.words import counted
+from helpers.words import counted, file_name
 
 _STACK_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 
@@ -193,12 +192,7 @@ class _Recorder:
 def _readable_code(gm: torch.fx.GraphModule) -> str:
     """Returns the graph's Python text, with file names instead of machine paths."""
     text = gm.print_readable(print_output=False)
-    return re.sub(r"# File: (\S+?):(\d+)", lambda m: f"# {short_name(m[1])}:{m[2]}", text)
-
-
-def short_name(filename: str) -> str:
-    """Returns what a person calls a file: its name, or "cell" for code typed in a notebook."""
-    return "cell" if "ipykernel" in filename else os.path.basename(filename)
+    return re.sub(r"# File: (\S+?):(\d+)", lambda m: f"# {file_name(m[1])}:{m[2]}", text)
 
 
 def _op(node: torch.fx.Node) -> Op:

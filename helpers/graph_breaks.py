@@ -15,6 +15,7 @@ from helpers.break_reports import GraphBreaks
 from helpers.isolation import Inspection
 from helpers.origin import Origin
 from helpers.tracing import NOTHING, Backend, TracedCall, device_of, traced_call
+from helpers.words import file_name
 
 
 def explain_graph_breaks(
@@ -88,5 +89,7 @@ def _why_nothing(call: TracedCall) -> str:
     codes = [code.co_filename for code in call.inspection.entered]
     code = getattr(forward, "__code__", None)
     if code is not None and trace_rules.check(forward) and code.co_filename not in codes:
-        return f"{start}It stands in a file that Dynamo leaves alone, {code.co_filename}."
+        return (
+            f"{start}It stands in a file that Dynamo leaves alone, {file_name(code.co_filename)}."
+        )
     return f"{start}It met no operation on tensors."

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from helpers.origin import Origin
@@ -142,11 +143,13 @@ class RecompileReport:
         if not self.limits:
             return ""
         first = self.limits[0]
-        after = [call for call in self.calls if call.index > first.call_index]
+        kept = [c.index for c in self.calls if c.compiles and c.index < first.call_index]
+        after = [c for c in self.calls if c.index > first.call_index]
         compiled = [c.index for c in after if c.outcome not in ("eager", "error")]
         text = " ".join(map(str, self.limits))
-        text += f" Run eagerly: {_indices(self.eager_calls)}."
-        text += f" Still run compiled after that: {_indices(compiled)}."
+        text += f" Run eagerly: {_indices(self.eager_calls)}. What was compiled is kept: calls "
+        text += f"like {_indices(kept)} still run compiled"
+        text += f", and so did {_indices(compiled)}." if compiled else "."
         return f"{text} {first.reason} {first.fix}"
 
     def __str__(self) -> str:
@@ -157,7 +160,8 @@ class RecompileReport:
         if self.limits:
             parts.append("LIMIT HIT: " + self.limit_notice())
         parts.append(table_text(("call", "given", "outcome", "why"), rows))
-        return "\n\n".join([*parts, *map(str, self.recompiles), *self.notes, self.origin.text()])
+        each = map(str, _shortened(self.recompiles))
+        return "\n\n".join([*parts, *each, *self.notes, self.origin.text()])
 
     def __repr__(self) -> str:
         return f"<RecompileReport: {self.summary()}>"
@@ -176,12 +180,25 @@ class RecompileReport:
         columns = ("call", "given", "outcome", "compilations", "why")
         parts.append(display.table_html(columns, rows, "Call by call"))
         if self.recompiles:
-            parts.append(display.table_html(_COLUMNS, [_row(r) for r in self.recompiles],
-                                            "Recompilations"))  # fmt: skip
+            rows = [_row(one) for one in _shortened(self.recompiles)]
+            parts.append(display.table_html(_COLUMNS, rows, "Recompilations"))
         return "".join([*parts, self.origin.html()])
 
 
 _COLUMNS = ("call", "function", "failed guard", "why", "will go on", "repair")
+
+
+def _shortened(recompiles: tuple[Recompile, ...]) -> Iterator[Recompile]:
+    """Yields the entries, a repair that was told before as a reference to where it was told."""
+    told: dict[tuple[str, str, bool], int] = {}
+    for one in recompiles:
+        key = (one.function, one.source, one.will_repeat)
+        first = told.setdefault(key, one.call_index)
+        if first == one.call_index:
+            yield one
+        else:
+            what = one.reason.partition(". ")[0].rstrip(".") + "."
+            yield replace(one, reason=what, fix=f"as for calls[{first}]")
 
 
 def _row(recompile: Recompile) -> tuple[Any, ...]:

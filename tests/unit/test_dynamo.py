@@ -5,7 +5,8 @@ import torch
 import torch._dynamo
 
 from helpers import Capture, capture_graphs
-from helpers.dynamo import compilation_count, short_name
+from helpers.dynamo import compilation_count
+from helpers.words import file_name
 
 
 def rms_norm(x, weight, eps: float = 1e-6):
@@ -68,7 +69,7 @@ def test_no_machine_path_in_what_is_shown():
     shown = str(capture_graphs(rms_norm, torch.randn(4, 8), torch.ones(8)))
     assert "# test_dynamo.py:" in shown
     assert "/test_dynamo.py" not in shown
-    assert short_name("/tmp/ipykernel_12/345.py") == "cell"
+    assert file_name("/tmp/ipykernel_12/345.py") == "cell"
 
 
 def test_a_function_without_tensors_gives_no_graph_and_says_so():

@@ -49,7 +49,7 @@ def test_a_loop_count_is_unrolled_until_the_limit():
     for text in (str(report), report._repr_html_()):
         assert "recompile_limit = 8" in text
         assert "Run eagerly: calls[8], calls[9], calls[10], calls[12]" in text
-        assert "Still run compiled after that: calls[11], calls[13]" in text
+        assert "still run compiled, and so did calls[11], calls[13]" in text
 
 
 def test_a_loop_outside_of_the_compiled_body_compiles_once():
