@@ -23,7 +23,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "runs" / "browser"
-LESSON = "00_start_here.ipynb"
 CHROMIUM_ARGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 # No news dialog over the page; every cell is in the page, not only those in sight.
 SETTINGS = {"@jupyterlab/notebook-extension/tracker": {"windowingMode": "none"}}
@@ -78,22 +77,12 @@ def _folders(home: Path) -> dict[str, str]:
     return env
 
 
-def _write_lesson(folder: Path) -> None:
-    """Builds lesson 00 without stored outputs: what the tests see was made by their own run."""
-    from helpers.lesson_notebook import build_notebook, to_text
-    from helpers.lessons import choose_lessons
-
-    [lesson] = choose_lessons(["00"])
-    (folder / LESSON).write_text(to_text(build_notebook(lesson)), encoding="utf-8")
-
-
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Starts JupyterLab on a free loopback port; stops it, and its kernels, afterwards."""
     home = tmp_path_factory.mktemp("jupyter")
     my = home / "my"
     my.mkdir()
-    _write_lesson(my)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -146,7 +135,7 @@ class Notebook:
         # A kernel that is still starting would lose the first run of cells.
         self.page.wait_for_function(IDLE, timeout=90_000)
 
-    def run_all(self, timeout_s: float = 300) -> None:
+    def run_all(self, timeout_s: float = 400) -> None:
         """Runs all cells and waits until each has a count and the kernel is idle again."""
         self.command("notebook:run-all-cells", wait=False)
         self.page.wait_for_function(RAN, timeout=timeout_s * 1000)
@@ -177,6 +166,24 @@ class Notebook:
         """Returns the error outputs, as name and value."""
         outputs = [out for cell in self.contents()["cells"] for out in cell.get("outputs", [])]
         return [f"{o['ename']}: {o['evalue']}" for o in outputs if o["output_type"] == "error"]
+
+    def assert_ran(self) -> None:
+        """Insists that every cell ran, in order and without an error."""
+        assert self.errors() == []
+        cells = [cell for cell in self.contents()["cells"] if cell["cell_type"] == "code"]
+        assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+
+    def type_function(self, text: str) -> None:
+        """Replaces a panel's function by keyboard alone: from the next control, back, forward.
+
+        In one piece, as pasted: typed line by line, the panel would indent each line once more.
+        """
+        self.page.get_by_label("batch", exact=True).focus()
+        self.page.keyboard.press("Shift+Tab")
+        assert self.page.evaluate("document.activeElement.tagName") == "TEXTAREA"
+        self.page.keyboard.press("Control+A")
+        self.page.keyboard.insert_text(text)
+        self.page.keyboard.press("Tab")
 
     def assert_accessible(self) -> None:
         """Insists that axe finds no serious fault in the outputs, and that it looked at some."""
@@ -223,12 +230,24 @@ def open_notebook(browser: Any, server: Server) -> Any:
     return lambda name: Notebook(browser, server, name)
 
 
-@pytest.fixture(scope="session")
-def lesson(open_notebook: Any) -> Notebook:
-    """Lesson 00, opened and run once for all tests."""
-    notebook = open_notebook(LESSON)
+@pytest.fixture(scope="module")
+def lesson(
+    open_notebook: Any, server: Server, request: pytest.FixtureRequest
+) -> Iterator[Notebook]:
+    """The lesson of a file test_lesson_NN.py, opened and run once for all tests of that file.
+
+    Built without stored outputs: what the tests see was made by their own run.
+    """
+    from helpers.lesson_notebook import build_notebook, to_text
+    from helpers.lessons import choose_lessons
+
+    [found] = choose_lessons([request.module.__name__[-2:]])
+    name = f"{found.name}.ipynb"
+    (server.folder / name).write_text(to_text(build_notebook(found)), encoding="utf-8")
+    notebook = open_notebook(name)
     notebook.run_all()
-    return notebook
+    yield notebook
+    notebook.page.close()
 
 
 @pytest.hookimpl(wrapper=True)

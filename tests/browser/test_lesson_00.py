@@ -40,25 +40,13 @@ def change_rows(page: Any, rows: int, timeout_s: float = 30) -> None:
     expect(facts).to_contain_text("the same operations", timeout=timeout_s * 1000)
 
 
-def type_function(page: Any, text: str) -> None:
-    """Replaces the function by keyboard alone: from the control after it, back, type, forward."""
-    page.get_by_label("batch", exact=True).focus()
-    page.keyboard.press("Shift+Tab")
-    assert page.evaluate("document.activeElement.tagName") == "TEXTAREA"
-    page.keyboard.press("Control+A")
-    page.keyboard.insert_text(text)
-    page.keyboard.press("Tab")
-
-
 def test_the_server_asks_for_its_token(server: Any) -> None:
     assert server.answers("/api/contents") == 403
     assert server.answers("/api/contents", server.token) == 200
 
 
 def test_the_lesson_runs_without_an_error(lesson: Any) -> None:
-    assert lesson.errors() == []
-    counts = [c["execution_count"] for c in lesson.contents()["cells"] if c["cell_type"] == "code"]
-    assert counts == list(range(1, len(counts) + 1))
+    lesson.assert_ran()
     assert lesson.page.locator(".jp-OutputArea-output svg[role=img]").count() >= 4
 
 
@@ -80,10 +68,10 @@ def test_the_switch_brings_new_operations(lesson: Any) -> None:
 def test_a_new_function_by_keyboard_alone(lesson: Any) -> None:
     from playwright.sync_api import expect
 
-    type_function(lesson.page, "def soft_step(x):\nreturn torch.sigmoid(x) * x.tanh()")
+    lesson.type_function("def soft_step(x):\nreturn torch.sigmoid(x) * x.tanh()")
     error = lesson.page.locator(".widget-html .tcs-error")
     expect(error).to_contain_text("line 2: Python cannot read this", timeout=30_000)
-    type_function(lesson.page, "def soft_step(x):\n    return torch.sigmoid(x) * x.tanh()")
+    lesson.type_function("def soft_step(x):\n    return torch.sigmoid(x) * x.tanh()")
     expect(error).to_have_count(0, timeout=30_000)
     picture = lesson.page.locator(".widget-html svg[role=img]")
     expect(picture).to_contain_text("sigmoid")
@@ -131,7 +119,7 @@ def test_letters_typed_on_a_control_are_no_commands_of_jupyterlab(lesson: Any) -
 def test_what_is_wrong_is_said_in_the_pane(lesson: Any, text: str, message: str) -> None:
     from playwright.sync_api import expect
 
-    type_function(lesson.page, text)
+    lesson.type_function(text)
     notice = lesson.page.locator(".widget-html .tcs-notice").first
     expect(notice).to_contain_text(message, timeout=30_000)
 

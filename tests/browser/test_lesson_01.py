@@ -8,22 +8,7 @@ import pytest
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
-LESSON_01 = "01_first_compile.ipynb"
 SHOWN = ".widget-html .tcs-first"
-
-
-@pytest.fixture(scope="module")
-def lesson(open_notebook: Any, server: Any) -> Any:
-    """Lesson 01, built without stored outputs, opened and run once for all tests here."""
-    from helpers.lesson_notebook import build_notebook, to_text
-    from helpers.lessons import choose_lessons
-
-    [found] = choose_lessons(["01"])
-    (server.folder / LESSON_01).write_text(to_text(build_notebook(found)), encoding="utf-8")
-    notebook = open_notebook(LESSON_01)
-    notebook.run_all(timeout_s=400)
-    yield notebook
-    notebook.page.close()
 
 
 def choose(page: Any, label: str, option: str) -> None:
@@ -31,9 +16,7 @@ def choose(page: Any, label: str, option: str) -> None:
 
 
 def test_the_lesson_runs_without_an_error(lesson: Any) -> None:
-    assert lesson.errors() == []
-    counts = [c["execution_count"] for c in lesson.contents()["cells"] if c["cell_type"] == "code"]
-    assert counts == list(range(1, len(counts) + 1))
+    lesson.assert_ran()
     assert lesson.page.locator(".jp-OutputArea-output svg[role=img]").count() >= 4
 
 

@@ -7,22 +7,7 @@ from typing import Any
 import pytest
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(420)]
-LESSON = "02_graph_capture.ipynb"
 WAIT_MS = 30_000
-
-
-@pytest.fixture(scope="module")
-def lesson(open_notebook: Any, server: Any) -> Any:
-    """Lesson 02 without stored outputs, opened and run once for all tests of this file."""
-    from helpers.lesson_notebook import build_notebook, to_text
-    from helpers.lessons import choose_lessons
-
-    [found] = choose_lessons(["02"])
-    (server.folder / LESSON).write_text(to_text(build_notebook(found)), encoding="utf-8")
-    notebook = open_notebook(LESSON)
-    notebook.run_all()
-    yield notebook
-    notebook.page.close()
 
 
 def shown(page: Any, text: str) -> None:
@@ -39,23 +24,8 @@ def look_at(page: Any, *panes: str) -> None:
         page.get_by_label(name, exact=True).set_checked(name in panes)
 
 
-def type_function(page: Any, text: str) -> None:
-    """Replaces the function by keyboard alone: from the control after it, back, insert, forward.
-
-    In one piece, as pasted: typed line by line, the panel would indent each line once more.
-    """
-    page.get_by_label("batch", exact=True).focus()
-    page.keyboard.press("Shift+Tab")
-    assert page.evaluate("document.activeElement.tagName") == "TEXTAREA"
-    page.keyboard.press("Control+A")
-    page.keyboard.insert_text(text)
-    page.keyboard.press("Tab")
-
-
 def test_the_lesson_runs_without_an_error(lesson: Any) -> None:
-    assert lesson.errors() == []
-    counts = [c["execution_count"] for c in lesson.contents()["cells"] if c["cell_type"] == "code"]
-    assert counts == list(range(1, len(counts) + 1))
+    lesson.assert_ran()
 
 
 def test_the_panes_change_by_mouse(lesson: Any) -> None:
@@ -116,7 +86,7 @@ def test_rows_and_flag_change_by_keyboard(lesson: Any) -> None:
 def test_a_new_text_changes_graph_guards_and_bytecode(lesson: Any) -> None:
     page = lesson.page
     look_at(page, "guards")
-    type_function(page, "def wave(x, speed=0.5):\n    y = torch.cos(x)\n    return y - speed")
+    lesson.type_function("def wave(x, speed=0.5):\n    y = torch.cos(x)\n    return y - speed")
     shown(page, "ops cos, sub are new.")
     shown(page, "New guard: speed equals 0.5.")
     shown(page, "Gone guard: center is False.")
@@ -128,7 +98,7 @@ def test_a_new_text_changes_graph_guards_and_bytecode(lesson: Any) -> None:
 
 def test_a_break_is_said_with_its_line(lesson: Any) -> None:
     page = lesson.page
-    type_function(page, "def f(x):\n    y = torch.cos(x)\n    print(y.sum())\n    return y + 1")
+    lesson.type_function("def f(x):\n    y = torch.cos(x)\n    print(y.sum())\n    return y + 1")
     shown(page, "2 graphs instead of 1.")
     shown(page, "A graph break is new: line 3, print(y.sum()).")
     lesson.picture("capture_break_light")
@@ -146,7 +116,7 @@ def test_a_break_is_said_with_its_line(lesson: Any) -> None:
     ],
 )
 def test_what_is_wrong_is_said_in_the_pane(lesson: Any, text: str, message: str) -> None:
-    type_function(lesson.page, text)
+    lesson.type_function(text)
     shown(lesson.page, message)
     shown(lesson.page, "Not captured.")
 
@@ -155,7 +125,7 @@ def test_what_is_wrong_is_said_in_the_pane(lesson: Any, text: str, message: str)
 def test_no_serious_accessibility_fault_in_the_outputs(lesson: Any, dark: bool) -> None:
     page = lesson.page
     lesson.use_theme(dark)
-    type_function(page, "def g(x, narrow=False):\n    return x if narrow else torch.relu(x)")
+    lesson.type_function("def g(x, narrow=False):\n    return x if narrow else torch.relu(x)")
     look_at(page, "graph", "guards", "bytecode")
     for text in ("Graph 0, captured from g", "narrow is False", "Bytecode of g"):
         shown(page, text)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
-LESSON = "03_graph_breaks.ipynb"
 WAIT_MS = 60_000
 TWO = """\
 def rescale(x, center=True):
@@ -19,20 +18,6 @@ def rescale(x, center=True):
         y = y * 2
     return y / top
 """
-
-
-@pytest.fixture(scope="module")
-def lesson(open_notebook: Any, server: Any) -> Any:
-    """Lesson 03 without stored outputs, opened and run once for all tests of this file."""
-    from helpers.lesson_notebook import build_notebook, to_text
-    from helpers.lessons import choose_lessons
-
-    [found] = choose_lessons(["03"])
-    (server.folder / LESSON).write_text(to_text(build_notebook(found)), encoding="utf-8")
-    notebook = open_notebook(LESSON)
-    notebook.run_all()
-    yield notebook
-    notebook.page.close()
 
 
 def panel_of(page: Any) -> Any:
@@ -73,20 +58,8 @@ def shown(page: Any, text: str) -> None:
     expect(panel_of(page)).to_contain_text(text, timeout=WAIT_MS)
 
 
-def type_function(page: Any, text: str) -> None:
-    """Replaces the function by keyboard alone: from the control after it, back, insert, forward."""
-    page.get_by_label("batch", exact=True).focus()
-    page.keyboard.press("Shift+Tab")
-    assert page.evaluate("document.activeElement.tagName") == "TEXTAREA"
-    page.keyboard.press("Control+A")
-    page.keyboard.insert_text(text)
-    page.keyboard.press("Tab")
-
-
 def test_the_lesson_runs_without_an_error(lesson: Any) -> None:
-    assert lesson.errors() == []
-    counts = [c["execution_count"] for c in lesson.contents()["cells"] if c["cell_type"] == "code"]
-    assert counts == list(range(1, len(counts) + 1))
+    lesson.assert_ran()
 
 
 def test_the_strip_and_the_cards_are_there_at_the_start(lesson: Any) -> None:
@@ -106,10 +79,9 @@ def test_repairs_are_said_one_by_one(lesson: Any) -> None:
 
     page = lesson.page
     text = TWO.replace(".item()", "")
-    type_function(page, text)
+    lesson.type_function(text)
     shown(page, "1 break fewer: 1 instead of 2.")
-    type_function(
-        page,
+    lesson.type_function(
         text.replace(
             "if y.sum() > 0:\n        y = y * 2", "y = torch.where(y.sum() > 0, y * 2, y)"
         ),
@@ -136,7 +108,7 @@ def test_a_card_opens_by_keyboard_and_shows_torchs_words(lesson: Any) -> None:
     from playwright.sync_api import expect
 
     page = lesson.page
-    type_function(page, TWO)
+    lesson.type_function(TWO)
     shown(page, "2 graph breaks, 3 graphs")
     more = panel_of(page).locator(".tcs-break summary").first
     more.focus()
@@ -147,7 +119,7 @@ def test_a_card_opens_by_keyboard_and_shows_torchs_words(lesson: Any) -> None:
 
 def test_the_flag_and_the_batch_change_by_keyboard(lesson: Any) -> None:
     page = lesson.page
-    type_function(page, TWO)
+    lesson.type_function(TWO)
     page.get_by_label("center", exact=True).focus()
     page.keyboard.press("Space")
     shown(page, "2 breaks, as before.")
@@ -163,7 +135,7 @@ def test_the_flag_and_the_batch_change_by_keyboard(lesson: Any) -> None:
     ],
 )
 def test_what_is_wrong_is_said_in_the_pane(lesson: Any, text: str, message: str) -> None:
-    type_function(lesson.page, text)
+    lesson.type_function(text)
     shown(lesson.page, message)
     shown(lesson.page, "Not captured.")
 
@@ -210,7 +182,7 @@ def test_a_kind_is_chosen_by_keyboard_and_shows_torchs_words_and_our_repair(less
 def test_no_serious_accessibility_fault_in_the_outputs(lesson: Any, dark: bool) -> None:
     page = lesson.page
     lesson.use_theme(dark)
-    type_function(page, TWO)
+    lesson.type_function(TWO)
     shown(page, "2 graph breaks, 3 graphs")
     panel_of(page).scroll_into_view_if_needed()
     lesson.picture(f"breaks_{'dark' if dark else 'light'}_panel")

@@ -7,23 +7,8 @@ from typing import Any
 import pytest
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(420)]
-LESSON = "04_guards_and_recompiles.ipynb"
 WAIT_MS = 30_000
 PANEL = ".jp-OutputArea-output:has(button:text-is('Run this call'))"
-
-
-@pytest.fixture(scope="module")
-def lesson(open_notebook: Any, server: Any) -> Any:
-    """Lesson 04 without stored outputs, opened and run once for all tests of this file."""
-    from helpers.lesson_notebook import build_notebook, to_text
-    from helpers.lessons import choose_lessons
-
-    [found] = choose_lessons(["04"])
-    (server.folder / LESSON).write_text(to_text(build_notebook(found)), encoding="utf-8")
-    notebook = open_notebook(LESSON)
-    notebook.run_all()
-    yield notebook
-    notebook.page.close()
 
 
 def shown(page: Any, text: str) -> None:
@@ -49,9 +34,7 @@ def play(page: Any, number: int, prediction: str, sentence: str) -> None:
 
 
 def test_the_lesson_runs_without_an_error(lesson: Any) -> None:
-    assert lesson.errors() == []
-    counts = [c["execution_count"] for c in lesson.contents()["cells"] if c["cell_type"] == "code"]
-    assert counts == list(range(1, len(counts) + 1))
+    lesson.assert_ran()
 
 
 def test_a_round_is_played_by_mouse_and_marked_by_what_really_happens(lesson: Any) -> None:

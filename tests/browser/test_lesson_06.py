@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
-LESSON = "06_inductor_codegen.ipynb"
 WAIT_MS = 60_000
 DEFAULT = """\
 def scaled(x, r, norm=True):
@@ -15,20 +14,6 @@ def scaled(x, r, norm=True):
         x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
     return F.silu(x) + r
 """
-
-
-@pytest.fixture(scope="module")
-def lesson(open_notebook: Any, server: Any) -> Any:
-    """Lesson 06 without stored outputs, opened and run once for all tests of this file."""
-    from helpers.lesson_notebook import build_notebook, to_text
-    from helpers.lessons import choose_lessons
-
-    [found] = choose_lessons(["06"])
-    (server.folder / LESSON).write_text(to_text(build_notebook(found)), encoding="utf-8")
-    notebook = open_notebook(LESSON)
-    notebook.run_all()
-    yield notebook
-    notebook.page.close()
 
 
 def panel_of(page: Any) -> Any:
@@ -49,20 +34,8 @@ def gone(page: Any, text: str) -> None:
     expect(panel_of(page)).not_to_contain_text(text, timeout=WAIT_MS)
 
 
-def type_function(page: Any, text: str) -> None:
-    """Replaces the function by keyboard alone: from the control after it, back, insert, forward."""
-    page.get_by_label("batch", exact=True).focus()
-    page.keyboard.press("Shift+Tab")
-    assert page.evaluate("document.activeElement.tagName") == "TEXTAREA"
-    page.keyboard.press("Control+A")
-    page.keyboard.insert_text(text)
-    page.keyboard.press("Tab")
-
-
 def test_the_lesson_runs_without_an_error(lesson: Any) -> None:
-    assert lesson.errors() == []
-    counts = [c["execution_count"] for c in lesson.contents()["cells"] if c["cell_type"] == "code"]
-    assert counts == list(range(1, len(counts) + 1))
+    lesson.assert_ran()
 
 
 def test_the_panel_starts_with_what_the_static_view_shows(lesson: Any) -> None:
@@ -122,7 +95,7 @@ def test_rows_flag_and_backward_change_by_keyboard(lesson: Any) -> None:
 
 def test_a_new_text_is_generated(lesson: Any) -> None:
     page = lesson.page
-    type_function(page, "def f(x, y):\n    return torch.relu(x @ y.T)")
+    lesson.type_function("def f(x, y):\n    return torch.relu(x @ y.T)")
     shown(page, "extern_kernels.mm")
     shown(page, "2 launches, 1 of generated kernels and 1 of library calls.")
 
@@ -136,7 +109,7 @@ def test_a_new_text_is_generated(lesson: Any) -> None:
     ],
 )
 def test_what_is_wrong_is_said_in_the_pane(lesson: Any, text: str, message: str) -> None:
-    type_function(lesson.page, text)
+    lesson.type_function(text)
     shown(lesson.page, message)
     shown(lesson.page, "No code: the reason stands below.")
 
@@ -145,7 +118,7 @@ def test_what_is_wrong_is_said_in_the_pane(lesson: Any, text: str, message: str)
 def test_no_serious_accessibility_fault_in_the_outputs(lesson: Any, dark: bool) -> None:
     page = lesson.page
     lesson.use_theme(dark)
-    type_function(page, DEFAULT)
+    lesson.type_function(DEFAULT)
     page.get_by_label("compare with", exact=True).select_option(label="NVIDIA A100-SXM4-80GB")
     page.get_by_label("stage of the first kernel", exact=True).select_option("ptx")
     for text in ("Difference:", "First kernel: ptx", "Kernels, library calls and wrapper"):
