@@ -479,6 +479,16 @@ def fn(x):
         mask = x + 1
     return mask.cos() + y
 """,
+    "namedtuple-replace": """
+import collections
+
+Pair = collections.namedtuple("Pair", "left right")
+
+
+def fn(x):
+    pair = Pair(x + 1, x * 2)
+    return pair._replace(left=x.cos()).left.sin()
+""",
     "optimizer-step": """
 class Trainer:
     def __init__(self):
