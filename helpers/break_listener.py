@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dis
 import inspect
+import itertools
 import os
 import re
 import sys
@@ -247,14 +248,16 @@ def _effect_of_skipping(frame: _Frame) -> str:
 
 
 def _goes_on(code: types.CodeType) -> bool:
-    """True if the code of a resumed function does more than return."""
+    """True if a resumed function computes what it returns, and does not only end or take notes."""
     instructions = list(dis.get_instructions(code))
-    targets = [
-        one.argval for one in instructions if one.opname in ("JUMP_FORWARD", "JUMP_ABSOLUTE")
-    ]
+    targets = [one.argval for one in instructions if one.opname.startswith("JUMP_")]
     start = targets[0] if targets else 0  # it first jumps to where the function was left
     rest = [one.opname for one in instructions if one.offset >= start]
-    return any(name.startswith(("CALL", "BINARY_")) for name in rest)
+    returns = any(
+        last == "RETURN_VALUE" and before != "LOAD_CONST"
+        for before, last in itertools.pairwise(rest)
+    )
+    return returns and any(name.startswith(("CALL", "BINARY_")) for name in rest)
 
 
 def _never_compiled(code: types.CodeType) -> bool:

@@ -230,14 +230,14 @@ def fn(x):
     return y.cos(), text == ""
 """,
     "asdict": """
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass
 @dataclass
 class Out:
-    a: int = 1
+    a: torch.Tensor
     b: float = 2.0
-out = Out()
 def fn(x):
-    return x * sum(asdict(out).values())
+    a, b = astuple(Out(x.cos()))
+    return a * b
 """,
     "deepcopy": """
 from copy import deepcopy
