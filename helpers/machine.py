@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PYTHONS = ((3, 11), (3, 12), (3, 13))
+# With it torch 2.11.0 does not see that an attribute of a module changed, and gives results of the
+# old one: a fault of CPython (python/cpython#125608), mended in 3.13.1.
+FAULTY_PYTHON = (3, 13, 0)
 DEFAULT_TORCH = "2.11.0"
 
 
@@ -84,13 +88,14 @@ class Advice:
 
 def python_ok(version: tuple[int, ...] | None = None) -> bool:
     """Returns whether a Python version (default: the one that runs this) is supported."""
-    return tuple((version or sys.version_info)[:2]) in PYTHONS
+    found = tuple(version or sys.version_info)
+    return found[:2] in PYTHONS and found[:3] != FAULTY_PYTHON
 
 
 def find_python() -> str | None:
     """Returns the name of the newest supported Python on PATH, such as "python3.12", or None."""
     names = ["python{}.{}".format(*version) for version in reversed(PYTHONS)]
-    return next((name for name in names if _runs(name)), None)
+    return next((name for name in names if _serves(name)), None)
 
 
 def find_compiler() -> tuple[str, str] | None:
@@ -257,5 +262,8 @@ def _output(command: list[str]) -> str | None:
     return output if code == 0 else None
 
 
-def _runs(name: str) -> bool:
-    return shutil.which(name) is not None and _output([name, "--version"]) is not None
+def _serves(name: str) -> bool:
+    """Returns whether the Python called `name` is on PATH, starts, and is one that is supported."""
+    said = _output([name, "--version"]) if shutil.which(name) else None
+    found = re.search(r"(\d+)\.(\d+)\.(\d+)", said or "")
+    return found is not None and python_ok(tuple(map(int, found.groups())))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import platform
 import sysconfig
 import tempfile
 from collections.abc import Callable
@@ -75,11 +76,11 @@ class Preflight:
 def _python() -> Requirement:
     from helpers.machine import python_ok
 
-    found = f"{sysconfig.get_python_version()}"
+    found = platform.python_version()
     if python_ok():
         return Requirement("Python", found)
     return Requirement(
-        "Python", found, "install Python 3.11, 3.12 or 3.13 and set up again with it"
+        "Python", found, "install Python 3.11, 3.12 or 3.13.1 and set up again with it"
     )
 
 

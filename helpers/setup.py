@@ -91,7 +91,8 @@ def check_python(version: tuple[int, ...] | None = None) -> None:
     better = machine.find_python()
     todo = f"type: make lab PYTHON={better}" if better else (
         "install Python 3.12 and type: make lab PYTHON=python3.12")  # fmt: skip
-    raise SetupError(f"Python {found} is not supported; 3.11, 3.12 and 3.13 are: {todo}")
+    raise SetupError(f"Python {found} is not supported; 3.11, 3.12 and, from 3.13.1 on, 3.13 are: "
+                     f"{todo}")  # fmt: skip
 
 
 def check_compiler() -> None:

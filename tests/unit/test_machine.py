@@ -158,7 +158,13 @@ def test_table_agrees_with_the_torch_that_is_installed():
 
 @pytest.mark.parametrize(
     ("version", "ok"),
-    [((3, 10, 13), False), ((3, 11, 7), True), ((3, 13, 0), True), ((3, 14, 0), False)],
+    [
+        ((3, 10, 13), False),
+        ((3, 11, 7), True),
+        ((3, 13, 0), False),
+        ((3, 13, 1), True),
+        ((3, 14, 0), False),
+    ],
 )
 def test_supported_pythons(version, ok):
     assert machine.python_ok(version) is ok

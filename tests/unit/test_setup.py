@@ -180,7 +180,10 @@ def test_unsupported_python(monkeypatch, capsys, found, says):
     monkeypatch.setattr(machine, "find_python", lambda: found)
     assert setup.main(["lab"], version=(3, 9, 18)) == 1
     said = one_line(capsys)
-    assert "Python 3.9.18 is not supported; 3.11, 3.12 and 3.13 are" in said and says in said
+    assert (
+        "Python 3.9.18 is not supported; 3.11, 3.12 and, from 3.13.1 on, 3.13" in said
+        and says in said
+    )
 
 
 def test_no_compiler(monkeypatch, tmp_path):
