@@ -181,11 +181,10 @@ explain_graph_breaks(settle, x)
 #   are not worth a graph to Dynamo: then the whole function is skipped.)
 # - *Whole function skipped* (`frame_skipped`): in the body of a `for` or `while` loop, where
 #   Dynamo would have to go on in the middle. Nothing is compiled, not even the lines above: the
-#   costliest, and the quietest. (At the edge of a loop, its test or a `break`, it depends on
-#   how Python lays out the code, and so on Python's version.)
+#   costliest, and the quietest. (At the test of a loop or a `break`, it depends on Python's
+#   version.)
 #
-# So the same line may cost little or everything. What a skipped function calls is still tried,
-# each function on its own.
+# What a skipped function calls is still tried, each function on its own.
 
 # %% [markdown]
 # ### A break that changes what your code does
