@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -190,9 +191,9 @@ _COLUMNS = ("call", "function", "failed guard", "why", "will go on", "repair")
 
 def _shortened(recompiles: tuple[Recompile, ...]) -> Iterator[Recompile]:
     """Yields the entries, a repair that was told before as a reference to where it was told."""
-    told: dict[tuple[str, str, bool], int] = {}
+    told: dict[tuple[str, str, str], int] = {}
     for one in recompiles:
-        key = (one.function, one.source, one.will_repeat)
+        key = (one.function, one.source, re.sub(r"\d+", "", one.fix))  # the values differ
         first = told.setdefault(key, one.call_index)
         if first == one.call_index:
             yield one

@@ -31,7 +31,7 @@
 # ## What you'll need
 #
 # Lesson 02, or to know that Dynamo turns Python into graphs. No GPU is needed: where there is
-# none, generated code is that for an H200, and says so.
+# none, launches and bytes are counted in code made for an H200, and its times are recorded ones.
 
 # %% [markdown]
 # ## Setup
@@ -102,9 +102,9 @@ for form in (costs.broken, costs.repaired):
 
 # %% [markdown]
 # **Explain.** A kernel cannot reach over a break. `z`, which never left the registers, now has
-# to be written to memory and read again: twice the traffic. A tensor of 8192 × 8192 has 268 MB,
-# and an H200 moves at most 4.8 TB in a second: the three tensors more take it 0.17 ms at least,
-# whatever else happens. That is a break's price for big tensors.
+# to be written and read again, and `a` is read a second time: twice the traffic. A tensor of
+# 8192 × 8192 has 268 MB, and an H200 moves at most 4.8 TB in a second: the three tensors
+# more take it 0.17 ms at least, whatever else happens. That is a break's price for big tensors.
 #
 # The other price is paid at every call, by the host: at a break the compiled code goes back to
 # Python, which runs your line and then calls the rest of your function, as a function with
@@ -216,7 +216,7 @@ print("compiled, it stops with:", type(found.changes_behaviour).__name__)
 # puts the reading off. Here that is in the last line, after the `try`. There it breaks, Python
 # reads `y.label`, and no `except` is near. This is no matter of speed: the compiled program fails
 # where the plain one works. A break that really happens inside a `try`, as in `guarded`, keeps the
-# result: the rest is left to Python, with its `except`.
+# result: the rest is left to Python, with its `except` or `finally`.
 #
 # `hasattr(y, "label")` is decided while Dynamo reads, without a break, and repairs it.
 
@@ -694,8 +694,9 @@ print("fewer launches:", total.repaired.launches < total.broken.launches)
 # and a loop in Python, and the wait for the GPU at `.item()`, at `if not keep.all()` and at each
 # mask.
 #
-# The order of work is always the same: find all breaks; first those that change behaviour, then
-# whole functions, then those in what is called most; change one thing; compare; ask again.
+# In your own code go in this order (here we went from the top down): first the breaks that change
+# behaviour, then whole functions, then those in what is called most; change one
+# thing; compare; ask again.
 
 # %% [markdown]
 # ## Explore it
@@ -791,6 +792,7 @@ for one in found:
 
 # %% [markdown]
 # **Your turn.** Repair it here: no break, one graph, the same result. Change one line, run, read.
+# (The `if` on the shape is written out for our four rows, to keep it short.)
 
 
 # %%
@@ -864,8 +866,8 @@ print(f"breaks {len(found)}, graphs {found.graphs}, same as rank: {same}")
 # - `.item()`, `.tolist()`, `float(t)`, `if t:` all ask for a value. Keep it a tensor for as long as
 #   you can, and ask once, at the end, outside.
 # - Compile the part that computes, not the loop that loads, logs and saves.
-# - Put `fullgraph=True` into a test once a model is clean, so that the next change cannot break
-#   it unseen.
+# - Once a model is clean, put `assert not len(explain_graph_breaks(model, ...))` into a test.
+#   `fullgraph=True` alone lets masks and `.item()` pass that break without it.
 # - Not every break is worth a repair: ask `break_cost` before you rewrite much. (It refuses two
 #   forms whose results differ.)
 

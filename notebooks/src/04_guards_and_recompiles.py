@@ -221,7 +221,7 @@ print([call.outcome for call in marked.calls])
 
 # %% [markdown]
 # **Explain.** One. The mark tells torch at the first call what it would have learnt at the second.
-# It is a promise, too. This code needs the number of rows to be 8:
+# It is a promise, too. Here torch cannot keep the number of rows open, and fixes it to 8:
 
 
 # %% tags=["nbval-check-output"]
@@ -524,15 +524,19 @@ for one in counted:
 #
 # **Decide.** Padding costs at every call, a compilation once. Compare two times: "exact lengths,
 # dynamic=True" has no padding and code for any size; a bucket plan has padding and code for exact
-# sizes. Take buckets only if their time per *real* token is lower, by more than the intervals are
-# wide, for long enough to earn their compilations back.
+# sizes. Take buckets only if their time per *real* token is lower, for long enough to earn their
+# compilations back. The intervals are those of one run: in two runs on the H200 the same plan moved
+# by up to 5%, so take less as no difference.
+
+# %% [markdown]
+# **Explain.** By the two counts alone dynamic shapes win. Two things can speak for buckets. Round
+# sizes: recorded on the H200, powers of two beat exact lengths in spite of their padding, and
+# multiples of 64 beat quantile buckets, which pad less. And CUDA graphs (`mode="reduce-overhead"`)
+# are recorded for one size each: 52 lengths are 52 recordings.
 #
-# **Explain.** By the two counts alone dynamic shapes win. Two things can speak for buckets: exact
-# code may be faster (the time column says by how much), and CUDA graphs
-# (`mode="reduce-overhead"`) are recorded for one size each: 52 lengths are 52 recordings.
-#
-# Buckets need `dynamic=False`. "powers of two, automatic" opened its size at the second bucket: two
-# compilations, and all the padding with code for any size.
+# Code for exactly one size did not help here: "powers of two, automatic" opened its size at the
+# second bucket and was as fast, with two compilations instead of six. Set `dynamic=False` for
+# buckets only if your own times show a gain.
 
 # %% [markdown]
 # ## The limit
@@ -765,8 +769,8 @@ answers
 # <details><summary>4. You round all lengths up to 64, 128 or 256, with the default
 # <code>dynamic=None</code>. How many graphs?</summary>
 #
-# Two: one for the first bucket, and an open one at the second. You pay for padding and have no
-# exact code: set `dynamic=False`.
+# Two: one for the first bucket, and an open one at the second. You pay for padding and have
+# code for any size. Whether one graph for each bucket (`dynamic=False`) is faster, measure.
 # </details>
 
 # %% [markdown]
@@ -780,7 +784,7 @@ answers
 #   int attributes cost one per value. A tensor's numbers cost none, what is never read neither.
 # - Train and eval, grad modes, dtypes: one graph each.
 # - Dynamic shapes: one or two compilations, no padding. Buckets: one compilation each, and padding.
-#   Whether exact code makes up for it, only times on your card can say.
+#   Whether their round sizes make up for it, only times on your card can say.
 # - After 8 graphs of one function, what is new runs eager. `fail_on_recompile_limit_hit` and
 #   `set_stance("fail_on_recompile")` say so.
 
