@@ -37,7 +37,9 @@ _LOOP = "Skipping frame because there is a graph break in a for/while loop"  # t
 _WITHIN = {"graph break in loop": "loop", "Graph break under GenericContext": "with"}
 # Said of a generator in which something broke, in place of what broke.
 _GENERATOR = re.compile("Generator reconstruction|Cannot reconstruct a generator")
-_LIMIT = re.compile(r"recompile.limit", re.IGNORECASE)
+# How the refusal at a limit is named: its own error, and from torch 2.9 on the text of another.
+_REFUSALS = ("RecompileLimitExceeded", "FailOnRecompileLimitHit")
+_REFUSED_TEXT = ("recompile limit exceeded", "cache limit exceeded")
 
 
 @dataclass
@@ -205,7 +207,7 @@ class _Listener:
         """Returns what made Dynamo hand the frame back, None if that was no graph break."""
         if not isinstance(error, _REFUSED) or _never_compiled(frame.code):
             return None
-        if _LIMIT.search(str(error)):
+        if refused_at_limit(error):
             self._notes.refused_at_limit.append(frame.code.co_name)
             return None
         root = error
@@ -240,6 +242,12 @@ class _Listener:
             if not name.startswith((_OWN_FOLDER, os.path.join(TORCH_FOLDER, "_dynamo"))):
                 found.append(Place(name, lineno or 0, original_name(code.co_name)))
         return found[::-1]
+
+
+def refused_at_limit(error: BaseException) -> bool:
+    """True if Dynamo turned a frame down because it was compiled too often."""
+    text = str(getattr(error, "msg", "") or error)
+    return type(error).__name__ in _REFUSALS or any(words in text for words in _REFUSED_TEXT)
 
 
 def _effect_of_skipping(frame: _Frame) -> str:

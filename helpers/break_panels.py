@@ -15,15 +15,14 @@ from helpers.display import View, notice_html, wrap
 from helpers.graph_breaks import explain_graph_breaks
 from helpers.typed_function import (
     TooLong,
-    define,
+    define_with_inputs,
     explain,
-    make_inputs,
-    read_function,
     running,
     source_text,
 )
 from helpers.views import problem_view
 from helpers.widgets import GraphPanel
+from helpers.words import counted
 
 # What the menu offers: a name for what is in it, and a function of one tensor. Each has another
 # kind of cause or effect; the last two look like breaks and are none.
@@ -120,12 +119,8 @@ def break_view(
     try:
         text = source_text(source)
         with running() as printed:
-            fn = define(text)
-            given: dict[str, Any] = dict(make_inputs(fn, shape, dtype, device))
-            switches = read_function(text).switches
-            if switch is not None and switches:
-                given[switches[0]] = switch
-            found = explain_graph_breaks(fn, kwargs=given)
+            fn, tensors, switches = define_with_inputs(text, shape, dtype, switch, device)
+            found = explain_graph_breaks(fn, kwargs={**tensors, **switches})
     except (Exception, SystemExit, KeyboardInterrupt, TooLong) as error:
         problem = problem_view(explain(error, text))
         return BreakView(problem.html, problem.text)
@@ -155,9 +150,9 @@ def repairs(old: GraphBreaks, new: GraphBreaks) -> str:
         first = f"repaired: no graph break is left, where there {_were(len(old))}."
     elif fewer:
         way = "fewer" if fewer > 0 else "more"
-        first = f"{_breaks(abs(fewer))} {way}: {len(new)} instead of {len(old)}."
+        first = f"{counted(abs(fewer), 'break')} {way}: {len(new)} instead of {len(old)}."
     else:
-        first = f"{_breaks(len(new))}, as before."
+        first = f"{counted(len(new), 'break')}, as before."
     parts = [first]
     if gone and has:
         parts.append("Gone: " + "; ".join(one.source_line for one in gone) + ".")
@@ -173,10 +168,6 @@ def repairs(old: GraphBreaks, new: GraphBreaks) -> str:
 def _key(one: GraphBreak) -> tuple[str, str]:
     """A break stays the same when lines above it come or go."""
     return one.reason, one.source_line
-
-
-def _breaks(number: int) -> str:
-    return f"{number} break{'' if number == 1 else 's'}"
 
 
 def _were(number: int) -> str:

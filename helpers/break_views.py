@@ -21,7 +21,7 @@ from helpers.break_strip import (
 )
 from helpers.display import art_html, code_html, details_html, notice_html, wrap
 from helpers.generated_views import unstyled
-from helpers.words import file_name
+from helpers.words import error_line, file_name
 
 if TYPE_CHECKING:  # graph_breaks shows itself through this module
     from helpers.break_reports import GraphBreak, GraphBreaks
@@ -74,8 +74,7 @@ def without_folders(text: str) -> str:
 
 def behaviour_text(error: Exception) -> str:
     """Says that compiling changed what the code does, and with which error it stopped."""
-    first = next((line for line in str(error).strip().splitlines() if line.strip()), "")
-    said = type(error).__name__ + (f": {without_folders(first)}" if first else "")
+    said = without_folders(error_line(error))
     return (
         f"Compiled, this code behaves differently. Python alone runs it; compiled it stops with "
         f"{said}. This is no matter of speed: repair it before anything else."

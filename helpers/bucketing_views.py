@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from helpers.bucketing import PlanResult
 from helpers.bucketing_times import PlanTimes
 from helpers.display import View, art_html, notice_html, sentence_html, table_html, table_text, wrap
+from helpers.words import counted
 
 _LEFT, _TOP, _WIDE, _TALL = 64, 16, 660, 300
 _ROW = 17  # height of a label's line, px
@@ -49,15 +50,11 @@ def bucketing_view(results: Sequence[PlanResult], times: PlanTimes | str | None 
 
 def _sentence(results: Sequence[PlanResult]) -> str:
     each = [
-        f"{one.plan.name}: {_counted(one.compiles)} and {one.plan.waste:.0%} padding"
+        f"{one.plan.name}: {counted(one.compiles, 'compilation')} and {one.plan.waste:.0%} padding"
         + (f", and {one.eager_calls} calls ran eager" if one.eager_calls else "")
         for one in results
     ]
     return f"{len(results[0].plan.lengths)} calls, {'; '.join(each)}." if results else "No plans."
-
-
-def _counted(compiles: int) -> str:
-    return f"{compiles} compilation" + ("" if compiles == 1 else "s")
 
 
 def _table(

@@ -29,10 +29,8 @@ from helpers.typed_function import (
     FILENAME,
     Problem,
     TooLong,
-    define,
+    define_with_inputs,
     explain,
-    make_inputs,
-    read_function,
     running,
     source_text,
 )
@@ -105,15 +103,12 @@ def _generate(
     # A lesson may have switched gradients off for all of its cells.
     gradients = torch.enable_grad() if backward else contextlib.nullcontext()
     with running() as printed, gradients:
-        fn = define(text)
-        given: dict[str, Any] = dict(make_inputs(fn, shape, dtype, device))
-        if not given:
+        fn, tensors, switches = define_with_inputs(text, shape, dtype, switch, device)
+        if not tensors:
             raise Problem("The function has no argument without a default, so no tensor goes in.")
         if backward:
-            _require_gradients(given, dtype)
-        switches = read_function(text).switches
-        if switch is not None and switches:
-            given[switches[0]] = switch
+            _require_gradients(tensors, dtype)
+        given = {**tensors, **switches}
         stages = ("triton", stage) if stage else ("triton",)
         try:
             code = generated_code(fn, kwargs=given, target=target, stages=stages)

@@ -23,7 +23,7 @@ from helpers.guards import Guard, read_guards
 from helpers.isolation import Inspection
 from helpers.origin import Origin
 from helpers.tracing import NOTHING, device_of, traced_call
-from helpers.words import counted, file_name
+from helpers.words import counted, error_line, file_name
 
 _STACK_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 
@@ -108,9 +108,7 @@ class Capture:
         else:
             text = f"{counted(len(self.graphs), 'graph')}, {counted(operations, 'operation')}."
         if self.changes_behaviour is not None:
-            error = self.changes_behaviour
-            first_line = str(error).strip().splitlines()[0] if str(error).strip() else ""
-            text += f" The compiled run stopped with {type(error).__name__}: {first_line}"
+            text += f" The compiled run stopped with {error_line(self.changes_behaviour)}"
             text += " Eager runs; the result shown is eager's."
         return text
 

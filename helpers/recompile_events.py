@@ -17,6 +17,7 @@ from torch._dynamo import convert_frame
 from torch._dynamo.eval_frame import _debug_get_cache_entry_list
 from torch.fx.experimental.symbolic_shapes import free_symbols
 
+from helpers.break_listener import refused_at_limit
 from helpers.entry_names import EntryNames
 from helpers.failed_guards import Entry
 from helpers.guard_texts import Failure
@@ -24,9 +25,6 @@ from helpers.guards import readable
 
 _DROPPED = re.compile(r"invalidated because (?P<source>.+) got deallocated")
 _RUN_ONLY = ("__compiled_fn", "__resume_at")
-# How the refusal at a limit is named: its own error, and from torch 2.9 on the text of another.
-_REFUSALS = ("RecompileLimitExceeded", "FailOnRecompileLimitHit")
-_REFUSED_TEXT = ("recompile limit exceeded", "cache limit exceeded")
 
 
 @dataclass
@@ -127,7 +125,7 @@ class Watch:
             try:
                 result = original(converter, frame, *args, **kwargs)
             except BaseException as error:
-                compilation.refused = _is_refusal(error)
+                compilation.refused = refused_at_limit(error)
                 if compilation.refused:
                     compilation.limit = _limit_name(error)
                     self.eager_limited[self.call].append(compilation.function)
@@ -173,7 +171,8 @@ class Watch:
     def _met(self, frame: Any) -> Compilation:
         code = frame.f_code
         scope = frame.f_globals
-        self.scopes.setdefault(id(scope), (scope, set(scope)))
+        if id(scope) not in self.scopes:
+            self.scopes[id(scope)] = (scope, set(scope))
         earlier = self._known.get(code, [])
         alive = {id(entry.guard_manager) for entry in _debug_get_cache_entry_list(code)}
         failures, gone, memo = [], 0, {}
@@ -227,11 +226,6 @@ def _gone(code: types.CodeType) -> tuple[Failure, ...]:
             source = readable(match["source"])
             return (Failure("gone", source, f"{source} no longer exists", raw=match["source"]),)
     return (Failure("gone", "", "an object that this entry was bound to no longer exists"),)
-
-
-def _is_refusal(error: BaseException) -> bool:
-    text = str(getattr(error, "msg", "") or error)
-    return type(error).__name__ in _REFUSALS or any(words in text for words in _REFUSED_TEXT)
 
 
 def _limit_name(error: BaseException) -> str:

@@ -19,6 +19,7 @@ from helpers.recompile_notes import PastCalls, notes_on
 from helpers.recompile_report import Call, LimitHit, Recompile, RecompileReport
 from helpers.reuse import History
 from helpers.tracing import NOTHING, callable_target, device_of, named_backend, without_remarks
+from helpers.words import error_line
 
 _LIMIT_FIX = (
     "Seen cases stay compiled; a larger limit only postpones this while new values keep coming."
@@ -219,8 +220,7 @@ def _outcome(
 
 
 def _error_words(error: Exception, refused: bool) -> str:
-    first = (str(error).strip().splitlines() or [""])[0]
-    words = f"{type(error).__name__}: {first}" if first else type(error).__name__
+    words = error_line(error)
     if refused:
         words += (
             ". The recompile limit was hit, and fullgraph=True (or "

@@ -6,10 +6,12 @@ has the origin `recorded`, so that it can never pass for a live one.
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
 import platform
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,32 @@ class Recording:
 def recordings_folder() -> Path:
     """Returns the folder notebooks/recordings of this checkout."""
     return Path(__file__).resolve().parent.parent / "notebooks" / "recordings"
+
+
+def recording_parser(description: str) -> argparse.ArgumentParser:
+    """Returns the options that every script which records for a lesson takes."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
+    parser.add_argument("--folder", type=Path, help="write there instead (needed for a CPU)")
+    return parser
+
+
+def recording_device(given: argparse.Namespace, lesson: str) -> str | None:
+    """Returns the device to record on, None (said on stderr) where a CPU would pass for a GPU.
+
+    With a folder given, what is saved from then on goes there.
+    """
+    global recordings_folder
+    from helpers.environment import choose_device
+
+    device = choose_device(given.device)
+    if device == "cpu" and given.folder is None:
+        print(f"No usable GPU here, and lesson {lesson} shows what a GPU recorded. To try this "
+              "script on a CPU, say where to write: --folder NAME.", file=sys.stderr)  # fmt: skip
+        return None
+    if given.folder is not None:
+        recordings_folder = lambda: given.folder  # noqa: E731
+    return device
 
 
 def stamp() -> dict[str, str]:

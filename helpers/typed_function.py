@@ -137,6 +137,18 @@ def make_inputs(
     return tensors
 
 
+def define_with_inputs(
+    text: str, shape: Sequence[int], dtype: str, switch: bool | None = None, device: str = "cpu"
+) -> tuple[Callable[..., Any], dict[str, torch.Tensor], dict[str, bool]]:
+    """Returns the function of a text, its random tensors, and its first switch set to `switch`.
+
+    Both by argument name; no switch where the function has none or `switch` is None.
+    """
+    fn = define(text)
+    tensors, switches = make_inputs(fn, shape, dtype, device), read_function(text).switches
+    return fn, tensors, {switches[0]: switch} if switch is not None and switches else {}
+
+
 def explain(error: BaseException, source: str) -> str:
     """Returns an error in the learner's terms: their line, its text, what is wrong."""
     if isinstance(error, Problem):

@@ -17,10 +17,8 @@ from helpers.pictures import graph_picture, graph_svg, short_name
 from helpers.typed_function import (
     FILENAME,
     TooLong,
-    define,
+    define_with_inputs,
     explain,
-    make_inputs,
-    read_function,
     running,
     source_text,
 )
@@ -90,11 +88,8 @@ def capture_typed(
     An endless run ends in TooLong, `sys.exit` in SystemExit: catch these too.
     """
     with running() as printed:
-        fn = define(text)
-        given: dict[str, Any] = dict(make_inputs(fn, shape, dtype, device))
-        switches = read_function(text).switches
-        if switch is not None and switches:
-            given[switches[0]] = switch
+        fn, tensors, switches = define_with_inputs(text, shape, dtype, switch, device)
+        given = {**tensors, **switches}
         whole = capture_graphs(fn, kwargs=given, compile_options={"fullgraph": True})
         stop = whole.changes_behaviour
         if stop is not None:

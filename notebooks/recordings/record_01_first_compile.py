@@ -7,7 +7,6 @@ calls are made with an empty cache on disk, after one compilation that starts th
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import tempfile
@@ -20,7 +19,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # also where nothing is installed
 
 from helpers import first_compile, recordings
-from helpers.environment import choose_device, remember_vector_isa
+from helpers.environment import remember_vector_isa
 from helpers.first_compile import (
     BATCHES,
     DTYPES,
@@ -99,19 +98,13 @@ def record_grid(device: str, cases: list[Case], until: float) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Records; exit code 0, or 2 where there is no GPU and none was waived."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
-    parser.add_argument("--folder", type=Path, help="write there instead (needed for a CPU)")
+    parser = recordings.recording_parser(__doc__ or "")
     parser.add_argument("--sizes", nargs="+", default=list(SIZES), choices=list(SIZES))
     parser.add_argument("--seconds", type=float, default=90, help="for the grid of cases")
     given = parser.parse_args(arguments)
-    device = choose_device(given.device)
-    if device == "cpu" and given.folder is None:
-        print("No usable GPU here, and lesson 01 shows what a GPU recorded. To try this script "
-              "on a CPU, say where to write: --folder NAME.", file=sys.stderr)  # fmt: skip
+    device = recordings.recording_device(given, "01")
+    if device is None:
         return 2
-    if given.folder is not None:
-        recordings.recordings_folder = lambda: given.folder
     remember_vector_isa()
     with tempfile.TemporaryDirectory() as cache, torch.no_grad():
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache

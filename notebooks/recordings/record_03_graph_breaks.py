@@ -6,7 +6,6 @@ and without. It runs the lesson's own source, so that both always time the same 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # also where nothi
 
 from helpers import recordings
 from helpers.break_costs import RECORDING
-from helpers.environment import choose_device
 from helpers.origin import Origin
 
 LESSON = Path(__file__).resolve().parents[1] / "src" / "03_graph_breaks.py"
@@ -40,17 +38,11 @@ def run_lesson(device: str) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Records; exit code 0, 1 where a time was refused, or 2 where there is no GPU."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
-    parser.add_argument("--folder", type=Path, help="write there instead (needed for a CPU)")
+    parser = recordings.recording_parser(__doc__ or "")
     given = parser.parse_args(arguments)
-    device = choose_device(given.device)
-    if device == "cpu" and given.folder is None:
-        print("No usable GPU here, and lesson 03 shows what a GPU recorded. To try this script "
-              "on a CPU, say where to write: --folder NAME.", file=sys.stderr)  # fmt: skip
+    device = recordings.recording_device(given, "03")
+    if device is None:
         return 2
-    if given.folder is not None:
-        recordings.recordings_folder = lambda: given.folder
     names = run_lesson(device)
     found = {name: names[variable] for name, variable in TIMED.items()}
     refused = [f"{name}: {one.refused}" for name, one in found.items() if one.refused]

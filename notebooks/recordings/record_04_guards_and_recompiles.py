@@ -6,7 +6,6 @@ lengths, the time per real token.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -17,24 +16,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # also where nothi
 from helpers import recordings
 from helpers.bucketing import count_plans, sentence_lengths, usual_plans
 from helpers.bucketing_times import RECORDING, keep, time_plans
-from helpers.environment import choose_device, remember_vector_isa
+from helpers.environment import remember_vector_isa
 from helpers.sentences import sentence_load
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Records; exit code 0, or 2 where there is no GPU and none was waived."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
-    parser.add_argument("--folder", type=Path, help="write there instead (needed for a CPU)")
+    parser = recordings.recording_parser(__doc__ or "")
     parser.add_argument("--calls", type=int, default=120)
     given = parser.parse_args(arguments)
-    device = choose_device(given.device)
-    if device == "cpu" and given.folder is None:
-        print("No usable GPU here, and lesson 04 shows what a GPU recorded. To try this script "
-              "on a CPU, say where to write: --folder NAME.", file=sys.stderr)  # fmt: skip
+    device = recordings.recording_device(given, "04")
+    if device is None:
         return 2
-    if given.folder is not None:
-        recordings.recordings_folder = lambda: given.folder
     remember_vector_isa()
     torch.manual_seed(0)
     load = sentence_load(device)
