@@ -25,6 +25,9 @@ from helpers.lessons import ROOT
 from helpers.parameters import LessonError, show_parameters
 
 WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
+# What jupyter_client says of a kernel that ends before it answers for the first time.
+_NOT_STARTED = "Kernel died before replying to kernel_info"
+_AT_START = "before its first cell"
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -52,6 +55,7 @@ def run_notebook(
 ) -> Outcome:
     """Executes `source` into `output` in a fresh kernel; what goes to stderr ends up in `log`.
 
+    A kernel that dies at its start, before any cell, is started a second time.
     The notebook so far is kept in `output` when a cell fails, takes longer than `cell_timeout`
     seconds, or its kernel dies. Ctrl-C stops the kernel and raises KeyboardInterrupt.
     """
@@ -61,7 +65,23 @@ def run_notebook(
     command += ["--log-level", "WARNING", "--execution-timeout", str(cell_timeout)]
     command += ["--parameters_yaml", json.dumps(parameters)] if parameters else []
     started = time.monotonic()
-    with open(log, "w", encoding="utf-8") as stderr:
+    log.write_text("", encoding="utf-8")
+    code = _papermill(command, output, log, root)
+    if code and _NOT_STARTED in _read(log):
+        # Its ports are picked before it starts: another program may have taken one meanwhile.
+        # No cell was run yet, so a second start repeats nothing.
+        code = _papermill(command, output, log, root)
+    seconds = time.monotonic() - started
+    reason = _judge(code, output, log, parameters, cell_timeout)
+    notebook = read_lenient(output)
+    with open(log, "a", encoding="utf-8") as stderr:
+        stderr.writelines(text for name, text in streams(notebook) if name == "stderr")
+    return Outcome(source.stem, reason, seconds, _cell_times(notebook))
+
+
+def _papermill(command: list[str], output: Path, log: Path, root: Path) -> int:
+    """Runs papermill, its words added to `log`, and returns its exit code."""
+    with open(log, "a", encoding="utf-8") as stderr:
         process = subprocess.Popen(
             command,
             env=kernel_environment(root),
@@ -71,16 +91,11 @@ def run_notebook(
             start_new_session=True,  # so that Ctrl-C reaches papermill once, and through us
         )
         try:
-            _wait(process, output, source.stem, started)
+            _wait(process, output)
         except KeyboardInterrupt:
             _stop(process)
             raise
-    seconds = time.monotonic() - started
-    reason = _judge(process.returncode, output, log, parameters, cell_timeout)
-    notebook = read_lenient(output)
-    with open(log, "a", encoding="utf-8") as stderr:
-        stderr.writelines(text for name, text in streams(notebook) if name == "stderr")
-    return Outcome(source.stem, reason, seconds, _cell_times(notebook))
+    return process.returncode
 
 
 def kernel_environment(root: Path = ROOT) -> dict[str, str]:
@@ -144,16 +159,16 @@ def read_lenient(path: Path) -> Any:
         return None
 
 
-def _wait(process: subprocess.Popen[bytes], output: Path, name: str, started: float) -> None:
+def _wait(process: subprocess.Popen[bytes], output: Path) -> None:
     """Waits for papermill; on a terminal, one line shows how many cells are done."""
-    show = sys.stderr.isatty()
+    show, started = sys.stderr.isatty(), time.monotonic()
     while True:
         try:
             process.wait(timeout=1)
             break
         except subprocess.TimeoutExpired:
             if show:
-                _show_progress(read_lenient(output), name, time.monotonic() - started)
+                _show_progress(read_lenient(output), output.stem, time.monotonic() - started)
     if show:
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
@@ -181,7 +196,7 @@ def _judge(
     code: int, output: Path, log: Path, parameters: Mapping[str, Any], cell_timeout: int
 ) -> str:
     """Returns why the run counts as failed, in one line, or "" if it does not."""
-    notebook, errors = read_lenient(output), log.read_text(encoding="utf-8", errors="replace")
+    notebook, errors = read_lenient(output), _read(log)
     lines = [line for line in errors.splitlines() if line.strip()]
     at = _where(notebook)
     if "DeadKernelError" in errors:
@@ -190,12 +205,19 @@ def _judge(
         return f"a cell took longer than {cell_timeout} s and was stopped {at}"
     if notebook is None:
         return f"papermill wrote no notebook: {lines[-1] if lines else f'exit code {code}'}"
+    if code and _where(notebook) == _AT_START:
+        last = lines[-1] if lines else f"exit code {code}"
+        return f"the kernel did not start, so no cell was run: {last}; see {log.name}"
     faults = find_faults(notebook, parameters)
     if faults:
         return faults[0]
     if code:
         return f"papermill ended with code {code}: {lines[-1] if lines else 'no message'}"
     return ""
+
+
+def _read(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace")
 
 
 def _where(notebook: Any) -> str:
@@ -205,7 +227,7 @@ def _where(notebook: Any) -> str:
         for number, cell in enumerate(code_cells(notebook) if notebook else [], start=1)
         if cell.metadata.get("papermill", {}).get("start_time")
     ]
-    return f"in {started[-1]}" if started else "before its first cell"
+    return f"in {started[-1]}" if started else _AT_START
 
 
 def _status(cell: Any) -> str | None:

@@ -17,7 +17,10 @@ each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda one: one.nam
 
 def run(lesson: lessons.Lesson, folder: Path, values: dict, cwd: Path = ROOT) -> Outcome:
     output, log = folder / lesson.notebook.name, folder / "stderr.log"
-    return run_notebook(lesson.notebook, output, log, values, CELL_TIMEOUT, cwd=cwd)
+    done = run_notebook(lesson.notebook, output, log, values, CELL_TIMEOUT, cwd=cwd)
+    if done.reason:
+        print(log.read_text(encoding="utf-8", errors="replace")[-4000:])  # shown if the test fails
+    return done
 
 
 def test_there_are_lessons_to_run():

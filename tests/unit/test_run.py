@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -171,6 +172,36 @@ def test_a_cell_that_was_not_run_is_a_fault():
     assert lesson_run.find_faults(notebook) == ["code cell 2 (y) was not run"]
     cells[1].execution_count = 2
     assert lesson_run.find_faults(notebook) == []
+
+
+def start_kernels_with(script: str, folder: Path, monkeypatch) -> None:
+    """Lets the kernel named python3 be started by a shell script, $1 being its connection file."""
+    spec = folder / "kernels/python3/kernel.json"
+    spec.parent.mkdir(parents=True)
+    argv = ["/bin/sh", "-c", script, "kernel", "{connection_file}"]
+    spec.write_text(json.dumps({"argv": argv, "display_name": "Test", "language": "python"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(folder))
+
+
+def test_a_kernel_that_never_starts_is_said_in_one_line(tiny_repository, tmp_path, monkeypatch):
+    start_kernels_with("echo no port free >&2; exit 1", tmp_path / "jupyter", monkeypatch)
+    code, folder = run_all(tiny_repository)
+    (reason,) = failures(folder).values()
+    assert code == 1
+    assert reason.startswith("the kernel did not start, so no cell was run: ")
+    assert reason.endswith("; see 00_add_numbers.stderr.log")
+    assert (folder / "00_add_numbers.stderr.log").read_text().count("no port free") == 2
+
+
+def test_a_kernel_that_dies_at_its_start_is_started_again(tiny_repository, tmp_path, monkeypatch):
+    once = tmp_path / "once"
+    launch = f'exec "{sys.executable}" -m ipykernel_launcher -f "$1"'
+    script = f'if [ -e "{once}" ]; then {launch}; fi; touch "{once}"; echo port taken >&2; exit 1'
+    start_kernels_with(script, tmp_path / "jupyter", monkeypatch)
+    code, folder = run_all(tiny_repository)
+    assert code == 0
+    assert failures(folder) == {"00_add_numbers": ""}
+    assert "port taken" in (folder / "00_add_numbers.stderr.log").read_text()
 
 
 def test_junit_survives_what_xml_cannot_hold(tmp_path):
