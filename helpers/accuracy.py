@@ -14,6 +14,7 @@ import torch
 from helpers.isolation import unwrap
 from helpers.run_settings import tensors_in
 from helpers.timing import MeasurementRefused, Timing, number
+from helpers.words import error_line
 
 # A candidate may be this many times as far from float64 as the baseline is. PyTorch's own
 # benchmark suite allows 2 to 10 times, by model (`multiplier` in torch/_dynamo/utils.py, `same`).
@@ -42,8 +43,7 @@ def float64_run(fn: Any, *args: Any, kwargs: Mapping[str, Any] = NOTHING) -> Ref
         try:
             first, second = (_run_in_float64(fn, args, kwargs) for _ in range(2))
         except Exception as error:  # whatever float64 does to code that was not written for it
-            line = (str(error).strip().splitlines() or [""])[0]
-            return Reference(None, f"the run in float64 failed with {type(error).__name__}: {line}")
+            return Reference(None, f"the run in float64 failed with {error_line(error)}")
     casts = {str(one.dtype) for one in tensors_in(first) if _is_low(one)}
     if casts:
         return Reference(None, f"the result of the float64 run is {', '.join(sorted(casts))}: "

@@ -16,6 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
+from helpers.words import error_line
+
 # Colours: at least 4.5 to 1 against the panel they stand on and against the page
 # (white; #111111 and #212121 in JupyterLab's dark theme). tests/unit/test_display.py computes it.
 LIGHT = {
@@ -277,7 +279,6 @@ def expect_error(name: str) -> Iterator[None]:
     except Exception as error:
         if name not in (kind.__name__ for kind in type(error).__mro__):
             raise
-        first = (str(error).strip().splitlines() or [""])[0]
-        print(f"{type(error).__name__}: {first}")
+        print(error_line(error))
     else:
         raise AssertionError(f"expected the error {name}, but this ran without one")

@@ -7,6 +7,7 @@ may be injected without reaching the lesson.
 from __future__ import annotations
 
 import argparse
+import functools
 import html
 import json
 import os
@@ -66,11 +67,12 @@ def run_notebook(
     command += ["--parameters_yaml", json.dumps(parameters)] if parameters else []
     started = time.monotonic()
     log.write_text("", encoding="utf-8")
-    code = _papermill(command, output, log, root)
+    start = functools.partial(_papermill, command, output, log, source.stem, root)
+    code = start()
     if code and _NOT_STARTED in _read(log):
         # Its ports are picked before it starts: another program may have taken one meanwhile.
         # No cell was run yet, so a second start repeats nothing.
-        code = _papermill(command, output, log, root)
+        code = start()
     seconds = time.monotonic() - started
     reason = _judge(code, output, log, parameters, cell_timeout)
     notebook = read_lenient(output)
@@ -79,8 +81,8 @@ def run_notebook(
     return Outcome(source.stem, reason, seconds, _cell_times(notebook))
 
 
-def _papermill(command: list[str], output: Path, log: Path, root: Path) -> int:
-    """Runs papermill, its words added to `log`, and returns its exit code."""
+def _papermill(command: list[str], output: Path, log: Path, name: str, root: Path) -> int:
+    """Runs papermill, its words added to `log`, and returns its exit code. name: the lesson's."""
     with open(log, "a", encoding="utf-8") as stderr:
         process = subprocess.Popen(
             command,
@@ -91,7 +93,7 @@ def _papermill(command: list[str], output: Path, log: Path, root: Path) -> int:
             start_new_session=True,  # so that Ctrl-C reaches papermill once, and through us
         )
         try:
-            _wait(process, output)
+            _wait(process, output, name)
         except KeyboardInterrupt:
             _stop(process)
             raise
@@ -159,7 +161,7 @@ def read_lenient(path: Path) -> Any:
         return None
 
 
-def _wait(process: subprocess.Popen[bytes], output: Path) -> None:
+def _wait(process: subprocess.Popen[bytes], output: Path, name: str) -> None:
     """Waits for papermill; on a terminal, one line shows how many cells are done."""
     show, started = sys.stderr.isatty(), time.monotonic()
     while True:
@@ -168,7 +170,7 @@ def _wait(process: subprocess.Popen[bytes], output: Path) -> None:
             break
         except subprocess.TimeoutExpired:
             if show:
-                _show_progress(read_lenient(output), output.stem, time.monotonic() - started)
+                _show_progress(read_lenient(output), name, time.monotonic() - started)
     if show:
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
@@ -198,15 +200,14 @@ def _judge(
     """Returns why the run counts as failed, in one line, or "" if it does not."""
     notebook, errors = read_lenient(output), _read(log)
     lines = [line for line in errors.splitlines() if line.strip()]
-    at = _where(notebook)
+    at, last = _where(notebook), lines[-1] if lines else f"exit code {code}"
     if "DeadKernelError" in errors:
         return f"the kernel died {at} (crashed, killed, or out of memory); see {log.name}"
     if "CellTimeoutError" in errors:
         return f"a cell took longer than {cell_timeout} s and was stopped {at}"
     if notebook is None:
-        return f"papermill wrote no notebook: {lines[-1] if lines else f'exit code {code}'}"
-    if code and _where(notebook) == _AT_START:
-        last = lines[-1] if lines else f"exit code {code}"
+        return f"papermill wrote no notebook: {last}"
+    if code and at == _AT_START:
         return f"the kernel did not start, so no cell was run: {last}; see {log.name}"
     faults = find_faults(notebook, parameters)
     if faults:

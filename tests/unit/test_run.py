@@ -204,6 +204,19 @@ def test_a_kernel_that_dies_at_its_start_is_started_again(tiny_repository, tmp_p
     assert "port taken" in (folder / "00_add_numbers.stderr.log").read_text()
 
 
+def test_the_progress_line_names_the_lesson_wherever_its_output_goes(
+    tiny_repository, tmp_path, capsys, monkeypatch
+):
+    add_lesson(tiny_repository, "01", "import time\ntime.sleep(2)")
+    authoring.build(tiny_repository)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    source = tiny_repository / "notebooks/01_try.ipynb"
+    output, log = tmp_path / "executed.ipynb", tmp_path / "stderr.log"
+    assert lesson_run.run_notebook(source, output, log, root=tiny_repository).reason == ""
+    shown = capsys.readouterr().err
+    assert "01_try [" in shown and "executed" not in shown
+
+
 def test_junit_survives_what_xml_cannot_hold(tmp_path):
     run.write_junit([Outcome("00_x", "bad \x1b[31m<end> & \x00", 1.5)], tmp_path / "junit.xml")
     assert failures_in(tmp_path) == "bad [31m<end> & "
